@@ -4,6 +4,7 @@
     python benchmarks/blocks.py --shared                 # ten shared weights and sixteen of each letter
     python benchmarks/blocks.py --full                   # beside a full Gram, in turns
     python benchmarks/blocks.py --before ../other/src    # beside another version's source, in turns
+    python benchmarks/blocks.py --json docs/figures/blocks.json   # both layouts, each beside a full Gram
 
 An agent alone with a recipe of terms per letter: making a release, reading it (confidence set, warnings, what
 was learnt, the decider), and a decision by it, durable but without waiting for the disk. "own" is reading own
@@ -34,6 +35,15 @@ RECIPE = {
 }
 BLOCKS = ["letter", *(f"letter*x{i}" for i in range(COLUMNS))]
 ARROW = [*(f"x{i}" for i in range(6, COLUMNS)), "letter", *(f"letter*x{i}" for i in range(COLUMNS - 1))]
+
+LAYOUTS = {"ten blocks of 17": (), "ten shared, ten blocks of 16": ("--shared",)}
+NAMES = {
+    "numbers": "released numbers",
+    "release": "making a release, ms",
+    "reading": "reading it, ms",
+    "decision": "a durable decision, ms",
+    "own": "own records and others' sum together, ms",
+}
 
 AGENT = """
 version = 1
@@ -149,21 +159,34 @@ def in_a_process(source: Path | None, *flags: str) -> dict[str, float]:
     return {name: float(value) for name, value in json.loads(told.stdout).items()}
 
 
-def main(asked: argparse.Namespace) -> None:
-    """Print medians over rounds, and ratios of pairs."""
-    flags = ("--shared",) * asked.shared
-    source = None if asked.before is None else asked.before.resolve()
-    compared, past = bool(source or asked.full), flags + ("--full",) * asked.full
+def compare(flags: tuple[str, ...], source: Path | None, rounds: int, *, full: bool) -> dict[str, Any]:
+    """Medians over rounds, and ratios of pairs: printed too."""
+    compared, past = bool(source or full), flags + ("--full",) * full
     pairs = [
-        (in_a_process(None, *flags), in_a_process(source, *past) if compared else {})
-        for _ in range(asked.rounds)
+        (in_a_process(None, *flags), in_a_process(source, *past) if compared else {}) for _ in range(rounds)
     ]
+    rows: dict[str, dict[str, float]] = {}
     for name in pairs[0][0]:
-        line = f"{name:9}{statistics.median(own[name] for own, _ in pairs):10.3f}"
+        row = rows[NAMES[name]] = {"here": statistics.median(own[name] for own, _ in pairs)}
+        line = f"{name:9}{row['here']:10.3f}"
         if name in pairs[0][1]:
-            ratio = statistics.median(other[name] / own[name] for own, other in pairs)
-            line += f", before {statistics.median(other[name] for _, other in pairs):.3f}: {ratio:.2f} times"
-        print(line)
+            row["other"] = statistics.median(other[name] for _, other in pairs)
+            row["times"] = statistics.median(other[name] / own[name] for own, other in pairs)
+            line += f", before {row['other']:.3f}: {row['times']:.2f} times"
+        print(line, flush=True)
+    return {name: {key: float(f"{value:.5g}") for key, value in row.items()} for name, row in rows.items()}
+
+
+def main(asked: argparse.Namespace) -> None:
+    """As asked for; what is written is all that the page has."""
+    if asked.json:
+        from feducb_lab.experiments.measured import write_tables  # another version may not have it
+
+        tables = {name: compare(flags, None, asked.rounds, full=True) for name, flags in LAYOUTS.items()}
+        write_tables(asked.json, tables, ["feducb.agent", "feducb.models"])
+        return
+    source = None if asked.before is None else asked.before.resolve()
+    compare(("--shared",) * asked.shared, source, asked.rounds, full=asked.full)
 
 
 if __name__ == "__main__":
@@ -174,6 +197,7 @@ if __name__ == "__main__":
     parser.add_argument("--full", action="store_true", help="beside a model without known zeros")
     parser.add_argument("--shared", action="store_true", help="some weights are shared by all letters")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:

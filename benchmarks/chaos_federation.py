@@ -1,7 +1,7 @@
 """A whole federation under load, over NATS: everybody is killed with SIGKILL at random.
 
     python benchmarks/chaos_federation.py --kills 100                      # a few minutes; needs nats-server
-    python benchmarks/chaos_federation.py --kills 200 --trust keepers
+    python benchmarks/chaos_federation.py --kills 200 --trust keepers --json docs/figures/chaos-keepers.json
 
 Three decision services with callers, one controller, one broker with TLS and nkeys. With keepers there are
 four services and three keepers, one of them in its agent's process. At the end everything that a caller was
@@ -32,6 +32,7 @@ from row_checks import RowFiles, newest_over, require_quiet_logs
 from feducb.carriers import nats_keys as keys
 from feducb.controller.controller_file import ControllerSettings
 from feducb.protocol import messages
+from feducb_lab.experiments.measured import write_tables
 
 NAMES = {"nobody": ("north", "south", "west"), "keepers": ("north", "south", "west", "east")}  # by trust
 RELEASES = {"nobody": 20, "keepers": 100}
@@ -268,7 +269,7 @@ class Federation:
     def _file(self, name: str) -> Path:
         return self.folder / name / "agent.db"
 
-    def check(self) -> dict[str, str]:
+    def check(self) -> dict[str, float]:
         """Compare; raises AssertionError at the first difference."""
         counts: Counter[str] = Counter()
         seasons = 0
@@ -277,18 +278,27 @@ class Federation:
             seasons = max(seasons, found.pop("seasons"))  # all agents go through the same ones
             counts.update(found)
         assert self._last_sum.agents == len(self._names)
-        shown = {name: str(count) for name, count in counts.items() if not name.startswith("kills")}
-        kills = ", ".join(f"{role} {count}" for role, count in sorted(self.kills.items()))
-        agreed = f"the same at all agents {self.agreed_after:.1f} s after the load"
+        killed = {f"kills, {kind}": count for kind, count in sorted(self._kills_by_kind().items())}
+        shown = {name: count for name, count in counts.items() if not name.startswith("kills")}
         return {
-            "kills": f"{self.kills.total()} ({kills})",
+            "kills": self.kills.total(),
+            **killed,
             **shown,
-            "seasons": str(seasons),
+            "seasons": seasons,
             **(self._check_rows() if self._trust == "keepers" else {}),
-            "last sum": f"{self._last_sum.number}, {agreed}",
+            "last sum": self._last_sum.number,
+            "seconds until all had it": round(self.agreed_after, 1),
         }
 
-    def _check_rows(self) -> dict[str, str]:
+    def _kills_by_kind(self) -> Counter[str]:
+        kinds = {"broker": "broker", "controller": "controller"}
+        kinds |= dict.fromkeys(self._keepers.values(), "keepers") | dict.fromkeys(self._names, "agents")
+        counts = Counter(dict.fromkeys(kinds.values(), 0))
+        for role, count in self.kills.items():
+            counts[kinds[role]] += count
+        return counts
+
+    def _check_rows(self) -> dict[str, int]:
         logs = [*(self.folder / name / "log" for name in self._names), *self.folder.glob("*.log")]
         require_quiet_logs(logs)
         settings = ControllerSettings.read(self.folder / "controller.toml")
@@ -310,7 +320,7 @@ def _free_port() -> int:
 
 def chaos(
     folder: Path, *, kills: int, trust: str = "nobody", seed: int = 0, pause: float = 1.0
-) -> dict[str, str]:
+) -> dict[str, float]:
     """Run and check."""
     made = Federation(folder, seed, trust)
     try:
@@ -320,14 +330,25 @@ def chaos(
     return made.check()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Printed, and written if asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--trust", choices=tuple(NAMES), default="nobody")
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        for name, value in chaos(Path(temporary), **vars(parser.parse_args())).items():
-            print(f"{name:28} {value}")
+        found = chaos(Path(temporary), kills=asked.kills, trust=asked.trust, seed=asked.seed)
+    for name, value in found.items():
+        print(f"{name:34} {value}")
     print("nothing lost, nothing counted twice, no release with two contents")
+    if asked.json:
+        played = ["feducb.agent", "feducb.carriers.nats", "feducb.controller", "feducb.service.app"]
+        write_tables(asked.json, {"killed": {asked.trust: found}}, played)
+
+
+if __name__ == "__main__":
+    main()

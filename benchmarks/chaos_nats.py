@@ -1,6 +1,6 @@
 """Kill agents, controller and broker with SIGKILL at random under load, and see whether anything comes apart.
 
-    python benchmarks/chaos_nats.py --kills 100 [--mode controller|graph] [--seed 1] [--json out.json]
+    python benchmarks/chaos_nats.py --kills 100 [--mode controller|graph] [--seed 1] [--json FILE]
 
 Agents release on a public clock, catching up when they were away; what they send, and what the controller
 publishes, is watched on the wire. At the end everybody is left alone until all agree, and these must hold: no
@@ -45,6 +45,7 @@ from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.graphs import parse_topology
 from feducb.protocol.roster import SIGNATURE_SIZE
 from feducb.storage import AgentStore, PeerBook
+from feducb_lab.experiments.provenance import made_by
 
 NAMES = ("a", "b", "c", "d")
 TERMS = Terms(problem=Problem(dim=5), budget=Budget(epsilon=1.0, delta=1e-6), releases=4096)
@@ -267,6 +268,7 @@ async def run(folder: Path, *, mode: str, kills: int, seed: int) -> dict[str, An
     return {
         "mode": mode,
         "kills": dict(killed),
+        "killed": killed.total(),
         "seconds": round(under_fire, 1),
         "last_number": last,
         "seconds_until_all_agreed": agreed,
@@ -342,7 +344,11 @@ def main() -> None:
     text = json.dumps(result, indent=1)
     print(text)
     if given.json:
-        given.json.write_text(text + "\n")
+        command = (
+            f"python benchmarks/chaos_nats.py --kills {given.kills} --mode {given.mode} --seed {given.seed}"
+        )
+        made = made_by(command, ["feducb.carriers.nats", "feducb.controller"])
+        given.json.write_text(json.dumps({"made": made, **result}, indent=1) + "\n", "utf-8")
     broken = (
         result.get("release_numbers_with_two_contents", 0)
         or result.get("sum_numbers_with_two_contents", 0)

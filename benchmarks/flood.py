@@ -1,6 +1,6 @@
 """How long agents wait for a sum while another one floods the controller at full speed.
 
-    python benchmarks/flood.py [--rounds 60] [--seconds 20] [--json out.json]
+    python benchmarks/flood.py [--rounds 60] [--seconds 20] [--json docs/figures/flood.json]
 
 Three agents release in rounds, d = 20, TLS and nkeys on loopback, the controller in a process of its own; a
 fourth sends its one signed release again and again, as fast as the broker takes it, over eight connections
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import statistics
 import subprocess
 import sys
@@ -31,6 +30,7 @@ from feducb.carriers.nats import EngineStatus, Link, NatsEngine
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.protocol import frames, messages
 from feducb.protocol.roster import Signer
+from feducb_lab.experiments.measured import write_tables
 
 NAMES, FLOODER = ["a", "b", "c"], "f"
 _TOGETHER = 64  # messages in one write
@@ -140,7 +140,10 @@ def main() -> None:
             world.close()
     print("\n".join(f"{name:18} {value:12.2f}" for name, value in found.items()))
     if args.json:
-        args.json.write_text(json.dumps(found, indent=1))
+        found = {name: float(f"{value:.3g}") for name, value in found.items()}
+        write_tables(
+            args.json, {"waits": {"three agents": found}}, ["feducb.carriers.nats", "feducb.controller"]
+        )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """How long a release takes over NATS, and how long a controller takes for a thousand agents.
 
-    python benchmarks/over_nats.py [--rounds 200] [--agents 1000] [--json out.json]
+    python benchmarks/over_nats.py [--rounds 200] [--agents 1000] [--json docs/figures/over-nats.json]
 
 Round trip: four agents, d = 20, TLS and nkeys on loopback; from the moment a release is in the outbox until
 the sum with it is in the inbox. Against it stands, from the same run, a bare NATS request and reply of the
 same size (a second process answers), plus the two things that must be put on disk in between, the release and
-the sum, with a commit each. The controller has one commit for both where it can: `to_sum_over_one_commit` is
-against that. `at_once` is against requests of all four together.
+the sum, with a commit each. The controller has one commit for both where it can: the second ratio is
+against that. The third is against requests of all four together.
 Needs nats-server and the nats extra.
 """
 
@@ -40,6 +40,7 @@ from feducb.protocol import messages
 from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.storage import sqlite as file
+from feducb_lab.experiments.measured import write_tables
 
 T = TypeVar("T")
 DIM = 20
@@ -256,7 +257,7 @@ async def round_trips(world: World, rounds: int) -> dict[str, float]:
             whole += [box.heard[number] - began for box in boxes.values()]
             receipts += [box.sent[number] - began for box in boxes.values()]
     await _stop(tasks)
-    return {"to_receipt": statistics.median(receipts), "to_sum": statistics.median(whole)}
+    return {"to the receipt": statistics.median(receipts), "to the sum": statistics.median(whole)}
 
 
 async def _stop(tasks: list[asyncio.Task[None]]) -> None:
@@ -278,7 +279,7 @@ async def many(world: World) -> dict[str, float]:
         await asyncio.sleep(0.005)
     heard = [box.heard[1] - began for box in boxes.values()]
     await _stop(tasks)
-    return {"connecting": connecting, "first_agent": min(heard), "last_agent": max(heard)}
+    return {"connecting": connecting, "first agent": min(heard), "last agent": max(heard)}
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -298,37 +299,40 @@ def main() -> None:
         run(answer(Path(given.answer[0]), int(given.answer[1])))
         return
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    seconds: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
         world = World(Path(scratch) / "four", ["a", "b", "c", "d"])
         try:
-            seconds["one_request_p50"] = run(bare_request(world, given.rounds, world.names[:1]))
-            seconds["four_requests_p50"] = run(bare_request(world, given.rounds, world.names))
-            seconds["two_commits_p50"] = commits(Path(scratch), given.rounds, pause=0.003)
-            seconds["two_commits_at_once_p50"] = commits(Path(scratch), given.rounds, pause=0.0)
+            seconds = {
+                "a request": run(bare_request(world, given.rounds, world.names[:1])),
+                "four requests": run(bare_request(world, given.rounds, world.names)),
+                "two commits": commits(Path(scratch), given.rounds, pause=0.003),
+                "two commits at once": commits(Path(scratch), given.rounds, pause=0.0),
+            }
             world.start_controller()
             seconds |= run(asyncio.wait_for(round_trips(world, given.rounds), 300))
-            request, commit = seconds["one_request_p50"], seconds["two_commits_p50"] / 2
-            seconds["to_sum_over_bare"] = seconds["to_sum"] / (request + 2 * commit)
-            seconds["to_sum_over_one_commit"] = seconds["to_sum"] / (request + commit)
-            seconds["to_sum_over_bare_at_once"] = seconds["to_sum"] / (
-                seconds["four_requests_p50"] + 2 * commit
-            )
+            both = seconds["two commits"]
+            bare = {
+                "a request and two commits": seconds["a request"] + both,
+                "a request and one commit": seconds["a request"] + both / 2,
+                "four requests and two commits": seconds["four requests"] + both,
+            }
         finally:
             world.close()
         world = World(Path(scratch) / "many", [f"agent-{index}" for index in range(given.agents)])
         try:
             world.start_controller()
-            seconds["agents"] = given.agents
-            seconds |= {
-                f"many_{name}": value for name, value in run(asyncio.wait_for(many(world), 300)).items()
-            }
+            together = {"agents": given.agents, **run(asyncio.wait_for(many(world), 300))}
         finally:
             world.close()
-    text = json.dumps({key: float(f"{value:.4g}") for key, value in seconds.items()}, indent=1)
-    print(text)
+    found = {
+        "p50, ms": {name: 1e3 * value for name, value in seconds.items()},
+        "to the sum, over": {name: seconds["to the sum"] / value for name, value in bare.items()},
+        "many at once, s": together,
+    }
+    rows = {name: {key: float(f"{one:.4g}") for key, one in row.items()} for name, row in found.items()}
+    print(json.dumps(rows, indent=1))
     if given.json:
-        given.json.write_text(text + "\n")
+        write_tables(given.json, {"over NATS": rows}, ["feducb.carriers.nats", "feducb.controller"])
 
 
 if __name__ == "__main__":

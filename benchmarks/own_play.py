@@ -1,6 +1,6 @@
 """Own play: what a decision takes after the close beside one before it, in one run, in process and over HTTP.
 
-    python benchmarks/own_play.py [--rounds 5] [--seconds 5] [--agents 20]
+    python benchmarks/own_play.py [--rounds 5] [--seconds 5] [--agents 20] [--json docs/figures/own-play.json]
 
 K = 20 candidates, d = 10. The two agents differ in when their last release was due: one shares, and acts on
 its first sum; the other has closed, and reads its own records anew as they settle. In process a decision is
@@ -19,6 +19,7 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import uvloop
@@ -27,7 +28,8 @@ from load import Load, prepared, run_load
 from feducb.agent import Agent
 from feducb.agent.agent_file import read_agent_file
 from feducb.service.api_keys import add_key
-from service import CONNECTIONS, bodies, cycle_for, resident, serving
+from feducb_lab.experiments.measured import write_tables
+from service import CONNECTIONS, bodies, cycle_for, resident, serving, spread
 
 CONFIG = """
 version = 2
@@ -92,8 +94,8 @@ def prepare(folder: Path, phase: str) -> Path:
     return config
 
 
-def in_process(configs: dict[str, Path], rounds: int) -> None:
-    """Microseconds of a decision; phases take turns."""
+def in_process(configs: dict[str, Path], rounds: int) -> dict[str, Any]:
+    """Microseconds of a decision, by what is timed; phases take turns."""
     drawn = list(candidates(256))
     chosen: dict[str, list[float]] = {phase: [] for phase in configs}
     durable: dict[str, list[float]] = {phase: [] for phase in configs}
@@ -123,11 +125,14 @@ def in_process(configs: dict[str, Path], rounds: int) -> None:
             agent.tick(alone=False)
             records = agent.snapshot()["counts"]["settled"] - before
             settled[phase].append((time.perf_counter() - begun) / records)
-    for name, seen in (("choosing", chosen), ("durable decision", durable), ("settling a record", settled)):
-        told(name, {phase: [1e6 * one for one in times] for phase, times in seen.items()}, "µs")
+    timed = {"choosing": chosen, "durable decision": durable, "settling a record": settled}
+    return {
+        name: told(name, {phase: [1e6 * one for one in times] for phase, times in seen.items()}, "µs")
+        for name, seen in timed.items()
+    }
 
 
-def over_http(configs: dict[str, Path], rounds: int, seconds: float) -> None:
+def over_http(configs: dict[str, Path], rounds: int, seconds: float) -> dict[str, Any]:
     """Throughput and latency; phases take turns."""
     with ExitStack() as stack:
         requests = {}
@@ -148,20 +153,18 @@ def over_http(configs: dict[str, Path], rounds: int, seconds: float) -> None:
                 assert load.failures == 0
                 if turn:
                     seen[phase].append(load)
-        told(
-            "over HTTP, time of a decision",
-            {phase: [1e6 / one.rate for one in loads] for phase, loads in seen.items()},
-            "µs",
-        )
+        name = "over HTTP, time of a decision"
+        found = told(name, {phase: [1e6 / one.rate for one in loads] for phase, loads in seen.items()}, "µs")
         for phase, loads in seen.items():
             p50, p99 = (1e3 * statistics.median(one.percentile(at) for one in loads) for at in (0.5, 0.99))
             size = resident(requests[phase][1])
             print(f"  {phase:8} p50 {p50:6.2f} ms, p99 {p99:6.2f} ms, resident {size:.0f} MiB")
+    return {name: found}
 
 
-def memory(configs: dict[str, Path], agents: int) -> None:
+def memory(configs: dict[str, Path], agents: int) -> dict[str, float]:
     """Resident memory of an agent beside others in one process, after ten decisions each."""
-    drawn = candidates(10)
+    drawn, found = candidates(10), {}
     for phase, config in configs.items():
         file, opened = read_agent_file(config), []
         body = file.store.read_bytes()
@@ -177,19 +180,23 @@ def memory(configs: dict[str, Path], agents: int) -> None:
                 for one in drawn:
                     agent.decide(one)
                 opened.append(agent)
-            used = resident(os.getpid()) - before
-            print(f"memory, {phase:8} {1024 * used / agents:8.0f} KiB an agent, beside {agents} others")
+            found[phase] = round(1024 * (resident(os.getpid()) - before) / agents, 1)
+            print(f"memory, {phase:8} {found[phase]:8.0f} KiB an agent, beside {agents} others")
             for agent in opened:
                 agent.close()
+    return found
 
 
-def told(name: str, seen: dict[str, list[float]], unit: str) -> None:
-    middle = {phase: statistics.median(values) for phase, values in seen.items()}
-    ratios = [own / shared for own, shared in zip(seen["own"], seen["shared"], strict=True)]
+def told(name: str, seen: dict[str, list[float]], unit: str) -> dict[str, Any]:
+    """Print medians and the ratio; what is written of it."""
+    middle = {phase: spread(values)[0] for phase, values in seen.items()}
+    ratio = spread([own / shared for own, shared in zip(seen["own"], seen["shared"], strict=True)])
     print(
         f"{name:30} shared {middle['shared']:8.1f} {unit}, own {middle['own']:8.1f} {unit}; ratio "
-        f"{statistics.median(ratios):.2f} (from {min(ratios):.2f} to {max(ratios):.2f})"
+        "{:.2f} (from {:.2f} to {:.2f})".format(*ratio)
     )
+    least_and_most = dict(zip(("ratio", "least", "most"), ratio, strict=True))
+    return {**middle, **least_and_most, "pairs": len(seen["own"])}
 
 
 if __name__ == "__main__":
@@ -199,9 +206,13 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--agents", type=int, default=20)
+    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         configs = {phase: prepare(Path(folder) / phase, phase) for phase in PHASES}
-        memory(configs, arguments.agents)
-        in_process(configs, arguments.rounds)
-        over_http(configs, arguments.rounds, arguments.seconds)
+        kept = {"KiB": memory(configs, arguments.agents)}
+        times = in_process(configs, arguments.rounds)
+        times |= over_http(configs, arguments.rounds, arguments.seconds)
+    if arguments.json:
+        tables = {"µs": times, "memory of an agent": kept}
+        write_tables(arguments.json, tables, ["feducb.agent", "feducb.service.app"])

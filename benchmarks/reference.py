@@ -1,6 +1,6 @@
 """The reference simulation against drawing its random numbers alone, and its memory against the horizon.
 
-    python benchmarks/reference.py [--dim 10 --arms 100]
+    python benchmarks/reference.py [--dim 10 --arms 100] [--json docs/figures/reference.json]
 
 Prints the ratio of times, measured in this run, for each way of playing: what all arithmetic, bookkeeping and
 Python overhead add to numpy's own generators. Then the peak memory of short and long simulations, each in a
@@ -14,6 +14,7 @@ import resource
 import subprocess
 import sys
 import time
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -22,6 +23,7 @@ from threadpoolctl import threadpool_limits
 
 import feducb
 from feducb.worlds.streams import Purpose, Streams
+from feducb_lab.experiments.measured import write_tables
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "calibrated": {},
@@ -48,7 +50,8 @@ def draw_alone(agents: int, dim: int, arms: int, rounds: int, at_once: int) -> f
     return time.perf_counter() - started
 
 
-def ratios(dim: int, arms: int, *, agents: int, runs: int, rounds: int) -> None:
+def ratios(dim: int, arms: int, *, agents: int, runs: int, rounds: int) -> dict[str, float]:
+    """Times over drawing alone, by way of playing."""
     at_once = max(1, 2**21 // (8 * agents * runs * arms * dim))
     rounds -= rounds % at_once
     print(f"\nd = {dim}, K = {arms}, {agents} agents, {runs} runs, T = {rounds}, one thread; median of 5")
@@ -63,6 +66,7 @@ def ratios(dim: int, arms: int, *, agents: int, runs: int, rounds: int) -> None:
     print(f"  drawing alone: {1e6 * drawing / (agents * runs * rounds):.1f} µs per agent-step")
     for name, values in measured.items():
         print(f"  {name:>12}: {median(values):.2f} × drawing  (from {min(values):.2f} to {max(values):.2f})")
+    return {name: round(median(values), 3) for name, values in measured.items()}
 
 
 def peak_of(horizon: int) -> int:
@@ -75,6 +79,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--dim", type=int, default=10)
     parser.add_argument("--arms", type=int, default=100)
+    parser.add_argument("--json", type=Path)
     parser.add_argument("--peak", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.peak:
@@ -82,11 +87,21 @@ def main() -> None:
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
         return
     with threadpool_limits(1):
-        ratios(arguments.dim, arguments.arms, agents=10, runs=3, rounds=1500)
-        ratios(arguments.dim, arguments.arms, agents=100, runs=1, rounds=500)
+        times = {
+            "10 agents": ratios(arguments.dim, arguments.arms, agents=10, runs=3, rounds=1500),
+            "100 agents": ratios(arguments.dim, arguments.arms, agents=100, runs=1, rounds=500),
+        }
     print("\npeak memory, d = 10, K = 100, 4 agents:")
+    peaks = {}
     for horizon in (1_000, 10_000, 100_000):
-        print(f"  T = {horizon:>7,}: {peak_of(horizon)} MiB")
+        peaks[f"T = {horizon:,}"] = peak_of(horizon)
+        print(f"  T = {horizon:>7,}: {peaks[f'T = {horizon:,}']} MiB")
+    if arguments.json:
+        tables: dict[str, dict[str, Any]] = {
+            "times drawing alone": times,
+            "peak memory, MiB": {"4 agents": peaks},
+        }
+        write_tables(arguments.json, tables, ["feducb.simulation.runner"])
 
 
 if __name__ == "__main__":

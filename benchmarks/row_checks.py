@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from hashlib import sha256
@@ -74,7 +73,7 @@ class RowFiles:
         self._built = {name: self._built_by(path) for name, path in agents.items()}
         self._answers = {name: self._answers_of(path) for name, path in keepers.items()}
 
-    def check(self) -> dict[str, str]:
+    def check(self) -> dict[str, int]:
         """What there is; raises AssertionError at the first thing that is not as it must be."""
         expected = Label(_SEASON, 0, 1)
         for opened in self._opened:
@@ -87,13 +86,13 @@ class RowFiles:
         self._check_keepers(expected)
         for name, path in self._agents.items():
             self._check_agent(name, path)
-        sizes = Counter(len(opened.listed) for opened in self._opened if not opened.empty)
-        by_size = ", ".join(f"{count} with {size}" for size, count in sorted(sizes.items()))
-        made_up = sum(one.label.attempt == 2 and not one.empty for one in self._opened)
+        there = [one for one in self._opened if not one.empty]
         return {
-            "rows opened": f"{sizes.total()} ({by_size} agents), {made_up} of them at the second attempt",
-            "attempts closed empty": str(sum(opened.empty for opened in self._opened)),
-            "answers of keepers": str(sum(map(len, self._answers.values()))),
+            "rows opened": len(there),
+            "rows opened without somebody": sum(len(one.listed) < len(self._agents) for one in there),
+            "rows opened at the second attempt": sum(one.label.attempt == 2 for one in there),
+            "attempts closed empty": len(self._opened) - len(there),
+            "answers of keepers": sum(map(len, self._answers.values())),
         }
 
     def _check_sum(self, opened: Opened) -> None:

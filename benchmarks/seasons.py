@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,15 @@ def print_seasons(name: str, worth: np.ndarray) -> None:
         print(f"  drop at boundary {boundary}: {drop['mean']:.3f} ± {drop['stderr']:.3f}")
 
 
+def tables(title: str, ways: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
+    """To be written: mean rewards by season and way, and by how much they fall. The first season is alike."""
+    rows: dict[str, Any] = {}
+    for way, worth in ways.items():
+        for season, cells in enumerate(shown(worth), 1):
+            rows.setdefault(f"season {season}, {way}" if season > 1 else "season 1", cells)
+    return {title: rows, "drop at the boundary": {way: drops(worth) for way, worth in ways.items()}}
+
+
 def main() -> None:
     """One agent, with memory and without: printed, and written if asked for."""
     parser = argparse.ArgumentParser(
@@ -101,16 +111,12 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=12)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    rows: dict[str, Any] = {}
-    falls: dict[str, Any] = {}
+    ways: dict[str, np.ndarray] = {}
     for way, remember in WAYS.items():
-        worth = np.array([three_seasons(remember, seed) for seed in range(asked.runs)])
-        print_seasons(f"{way}, {asked.runs} runs", worth)
-        falls[way] = drops(worth)
-        for season, cells in enumerate(shown(worth), 1):
-            rows.setdefault(f"season {season}, {way}" if season > 1 else "season 1", cells)
+        ways[way] = np.array([three_seasons(remember, seed) for seed in range(asked.runs)])
+        print_seasons(f"{way}, {asked.runs} runs", ways[way])
     if asked.json:
-        write_tables(asked.json, {"deployed": rows, "drop at the boundary": falls}, ["feducb.agent"])
+        write_tables(asked.json, tables("deployed", ways), ["feducb.agent"])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Secure sums over NATS beside plain ones: how long until every one of a thousand agents has the sum.
 
-    python benchmarks/secure_sums.py [--agents 1000] [--keepers 3] [--rounds 3] [--json out.json]
+    python benchmarks/secure_sums.py [--agents 1000] [--keepers 3] [--rounds 3] [--json FILE]
 
 The same agents, all in this process, with a controller (and keepers) in processes of their own, TLS and nkeys
 on loopback, d = 10. A round under trust "nobody", a round under "keepers", and so on: from the moment
@@ -39,6 +39,7 @@ from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.protocol.roster import Roster, Signer
 from feducb.protocol.secure_rows import Ask, KeyCard, Opened, PaddedRow, is_card
 from feducb.storage.keeper_book import KeeperBook
+from feducb_lab.experiments.measured import write_tables
 
 DIM, RELEASES = 10, 1000
 
@@ -246,10 +247,11 @@ def main() -> None:
     given = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     found = measure(given.agents, given.keepers, given.rounds)
-    text = json.dumps({key: float(f"{value:.4g}") for key, value in found.items()}, indent=1)
-    print(text)
+    found = {key: float(f"{value:.4g}") for key, value in found.items()}
+    print(json.dumps(found, indent=1))
     if given.json:
-        given.json.write_text(text + "\n")
+        played = ["feducb.carriers.nats", "feducb.controller", "feducb.storage.keeper_book"]
+        write_tables(given.json, {"secure sums": {"found": found}}, played)
 
 
 if __name__ == "__main__":

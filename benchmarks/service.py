@@ -3,6 +3,7 @@
     python benchmarks/service.py                  # throughput and latency, alternating, about two minutes
     python benchmarks/service.py --recipe         # a decision in words beside one with vectors, latency
     python benchmarks/service.py --minutes 10     # load with rewards and releases: nothing lost, memory flat
+    python benchmarks/service.py … --json FILE    # what was measured, written too
 
 K = 20 candidates, d = 10, 128 connections on loopback. The empty endpoint takes the same body, unread. With
 `--recipe`: visitors of examples/shop (K = 6) in words, and the vectors that its recipe makes of them, 8
@@ -25,10 +26,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import uvloop
@@ -40,6 +41,7 @@ from feducb.agent.view import look
 from feducb.service.api_keys import add_key
 from feducb.worlds.features import Recipe
 from feducb.worlds.features.encoder import Encoder
+from feducb_lab.experiments.measured import write_tables
 
 EMPTY = """
 import uvicorn
@@ -147,7 +149,12 @@ class Target(NamedTuple):
     requests: list[bytes]
 
 
-def compare(rounds: int, seconds: float) -> None:
+def spread(values: Sequence[float]) -> list[float]:
+    """Median, least and most, to four digits."""
+    return [float(f"{one:.4g}") for one in (statistics.median(values), min(values), max(values))]
+
+
+def compare(rounds: int, seconds: float) -> dict[str, Any]:
     with (
         tempfile.TemporaryDirectory() as folder,
         empty_service(8761) as empty,
@@ -159,10 +166,10 @@ def compare(rounds: int, seconds: float) -> None:
             Target("durable decision", 8762, process, decided),
             Target("empty", 8761, empty, asked),
         ]
-        alternate(targets, rounds, seconds, CONNECTIONS)
+        return alternate(targets, rounds, seconds, CONNECTIONS)
 
 
-def compare_recipe(rounds: int, seconds: float) -> None:
+def compare_recipe(rounds: int, seconds: float) -> dict[str, Any]:
     visitors = list(runpy.run_path(str(SHOP / "visitors.py"))["arrive"](64, 1e9))
     told = [json.dumps({"context": one}).encode() for one in visitors]
     encoder = Encoder(Recipe.read(SHOP / "recipe.json"))
@@ -177,10 +184,10 @@ def compare_recipe(rounds: int, seconds: float) -> None:
             for name, some in (("with a recipe", told), ("with vectors", numbers))
         }
         targets = [Target(name, 8762, process, some) for name, some in requests.items()]
-        alternate(targets, rounds, seconds, connections=8)
+        return alternate(targets, rounds, seconds, connections=8)
 
 
-def alternate(targets: list[Target], rounds: int, seconds: float, connections: int) -> None:
+def alternate(targets: list[Target], rounds: int, seconds: float, connections: int) -> dict[str, Any]:
     """Ask the targets in turn, and print what each took and the ratios of the first to the second."""
     seen: dict[str, list[dict[str, float]]] = {one.name: [] for one in targets}
     for turn in range(rounds + 1):
@@ -191,19 +198,23 @@ def alternate(targets: list[Target], rounds: int, seconds: float, connections: i
             assert load.failures == 0
             if turn:  # the first is for warming up
                 took = processor_seconds(one.process) - before
-                facts = {"rate": load.rate, "processor": 1e3 * took / len(load.seconds)}
+                facts = {"rate": load.rate, "processor": 1e6 * took / len(load.seconds)}
                 facts |= {f"p{at}": 1e3 * load.percentile(at / 100) for at in (50, 99)}
                 seen[one.name].append(facts)
-    units = {"rate": "a second", "processor": "ms of the server's processor", "p50": "ms", "p99": "ms"}
+    units = {"rate": "a second", "processor": "µs of the server's processor", "p50": "ms", "p99": "ms"}
     for name, rows in seen.items():
         said = [f"{statistics.median(row[fact] for row in rows):.3g} {unit}" for fact, unit in units.items()]
         print(f"{name:18}", ", ".join(f"{fact} {one}" for fact, one in zip(units, said, strict=True)))
+    table: dict[str, Any] = {
+        name: {fact: spread([row[fact] for row in rows])[0] for fact in units} for name, rows in seen.items()
+    }
     first, second = seen.values()
+    ratios: dict[str, list[float]] = {}
     for fact in units:
-        ratios = [one[fact] / other[fact] for one, other in zip(first, second, strict=True)]
-        middle, low, high = statistics.median(ratios), min(ratios), max(ratios)
-        print(f"ratio of {fact:10} {middle:.2f} (from {low:.2f} to {high:.2f})")
+        ratios[fact] = spread([one[fact] / other[fact] for one, other in zip(first, second, strict=True)])
+        print("ratio of {:10} {:.2f} (from {:.2f} to {:.2f})".format(fact, *ratios[fact]))
     print(f"load of the machine, last minute: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    return {"load": {**table, "ratio": ratios}}
 
 
 def processor_seconds(process: int) -> float:
@@ -211,7 +222,7 @@ def processor_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def endure(minutes: float) -> None:
+def endure(minutes: float) -> dict[str, Any]:
     """Decisions and rewards, with a release every ten seconds; then every event is accounted for."""
     with tempfile.TemporaryDirectory() as folder, agent_service(Path(folder), 8762, window="5s") as service:
         key, process = service
@@ -256,7 +267,7 @@ def endure(minutes: float) -> None:
         time.sleep(7)  # the last windows close
         told_by_agent = look(Path(folder) / "agent.db")
         size = sum(one.stat().st_size for one in Path(folder).glob("agent.db*")) / 2**20
-    early = [size for at, size in samples if 30 <= at <= 90] or [samples[0][1]]
+    early = max([size for at, size in samples if 30 <= at <= 90] or [samples[0][1]])
     counted, latest = told_by_agent["counts"], max(size for _, size in samples)
     print(
         f"{minutes:g} minutes: {load.rate:.0f} answers per second, p99 {1e3 * load.percentile(0.99):.1f} ms"
@@ -267,9 +278,18 @@ def endure(minutes: float) -> None:
     )
     print(f"settled {counted['settled']}, still open {told_by_agent['open_decisions']}")
     print(f"releases {told_by_agent['releases_made']}, failures {load.failures}, file {size:.0f} MiB")
-    print(
-        f"resident MiB: after a minute {max(early):.0f}, at the end {samples[-1][1]:.0f}, most {latest:.0f}"
-    )
+    print(f"resident MiB: after a minute {early:.0f}, at the end {samples[-1][1]:.0f}, most {latest:.0f}")
+    found = {
+        "minutes": minutes,
+        "decisions acknowledged": counts["decisions"],
+        "decisions counted": counted["decisions"],
+        "rewards acknowledged": counts["recorded"],
+        "rewards counted": counted["rewards"],
+        "releases": told_by_agent["releases_made"],
+        "MiB after a minute": round(early, 1),
+        "MiB at the end": round(samples[-1][1], 1),
+    }
+    return {"endured": {"found": found}}
 
 
 def resident(process: int) -> float:
@@ -287,11 +307,14 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--recipe", action="store_true")
     parser.add_argument("--minutes", type=float, default=0.0)
+    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     if arguments.minutes:
-        endure(arguments.minutes)
+        tables = endure(arguments.minutes)
     elif arguments.recipe:
-        compare_recipe(arguments.rounds, arguments.seconds)
+        tables = compare_recipe(arguments.rounds, arguments.seconds)
     else:
-        compare(arguments.rounds, arguments.seconds)
+        tables = compare(arguments.rounds, arguments.seconds)
+    if arguments.json:
+        write_tables(arguments.json, tables, ["feducb.agent", "feducb.service.app"])

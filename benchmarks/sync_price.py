@@ -28,6 +28,7 @@ from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.protocol import messages
 from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.graphs import parse_topology
+from feducb_lab.experiments.measured import write_tables
 
 NAMES = ("a", "b", "c")
 
@@ -87,7 +88,7 @@ class Graph:
         await asyncio.gather(*self.works, return_exceptions=True)
 
 
-async def measure(graphs: dict[str, Graph], rounds: int) -> None:
+async def measure(graphs: dict[str, Graph], rounds: int) -> dict[str, dict[str, float]]:
     """Both in turns, and what came of it."""
     await asyncio.sleep(1.0)
     for graph in graphs.values():
@@ -96,13 +97,16 @@ async def measure(graphs: dict[str, Graph], rounds: int) -> None:
     for number in range(1, rounds + 6):
         for name, graph in graphs.items():
             took[name].append(await graph.round(number))
+    found: dict[str, dict[str, float]] = {}
     for name, graph in graphs.items():
         some = sorted(took[name][5:])
         await graph.stop()
         middle, late = statistics.median(some), some[int(0.99 * len(some))]
+        found[name] = {"p50, ms": round(1e3 * middle, 2), "p99, ms": round(1e3 * late, 2)}
         print(f"{name}: p50 {1e3 * middle:.1f} ms, p99 {1e3 * late:.1f} ms")
     ratios = [one / other for one, other in zip(*(took[name][5:] for name in graphs), strict=True)]
     print(f"with / without, round by round: median {statistics.median(ratios):.2f}")
+    return {**found, "ratio": {"round by round": round(statistics.median(ratios), 3)}}
 
 
 def main() -> None:
@@ -110,6 +114,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", default="nats-server", help="2.10 or newer")
     parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         graphs = {
@@ -117,11 +122,13 @@ def main() -> None:
             for place, name in enumerate(("on disk when acknowledged", "every two minutes"))
         }
         try:
-            asyncio.run(measure(graphs, asked.rounds))
+            found = asyncio.run(measure(graphs, asked.rounds))
         finally:
             for graph in graphs.values():
                 graph.broker.terminate()
                 graph.broker.wait(timeout=30)
+    if asked.json:
+        write_tables(asked.json, {"a round": found}, ["feducb.carriers.nats"])
 
 
 if __name__ == "__main__":

@@ -16,6 +16,9 @@ from feducb_lab.pages.sources import Sources
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAIR = re.compile(r"(\d(?:[\d,]*\d)?(?:\.\d+)?)(?=\s±\s\d)")
+NUMBERS = re.compile(r"<!-- numbers: .*? -->", re.DOTALL)
+QUOTED = re.compile(r'"([^"]*)" = ')
+QUOTED_NUMBERS = re.compile(r'<!-- numbers: [^>]*?"[^"]*" = ')
 
 
 def test_numbers_are_what_their_sources_say() -> None:
@@ -39,7 +42,13 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "docs"
 
 
-@pytest.mark.parametrize("page", [page for page in MARKED if page != "../README.md"])
+def _pages(pattern: re.Pattern[str]) -> list[str]:
+    """Of the documentation, those that have it."""
+    pages = [page for page in MARKED if page != "../README.md"]
+    return [page for page in pages if pattern.search((DOCS / page).read_text("utf-8"))]
+
+
+@pytest.mark.parametrize("page", _pages(PAIR))
 def test_each_number_with_an_error_is_held(page: str) -> None:
     """Another last digit is found out, wherever it stands; a number in a page's code block is none.
 
@@ -58,6 +67,30 @@ def test_each_number_with_an_error_is_held(page: str) -> None:
         digit = str((int(text[place.end() - 1]) + 1) % 10)
         changed = text[: place.end() - 1] + digit + text[place.end() :]
         assert rewritten(changed, sources)[1], f"{place[0]} may be edited unnoticed"
+
+
+@pytest.mark.parametrize("page", _pages(QUOTED_NUMBERS))
+def test_each_number_that_a_mark_quotes_is_held(page: str) -> None:
+    """Another digit in words that a mark quotes is found out, in the page and in the mark."""
+    text, sources = (DOCS / page).read_text("utf-8"), Sources(DOCS)
+    quoted = [(mark.end(), words) for mark in NUMBERS.finditer(text) for words in QUOTED.findall(mark[0])]
+    for end, words in quoted[:: max(1, len(quoted) // 12)]:
+        number = re.search(r"\d", words)
+        assert number, f"{words} has no number"
+        digit = str((int(number[0]) + 1) % 10)
+        other = words[: number.start()] + digit + words[number.end() :]
+        edited = text[:end] + text[end:].replace(words, other, 1)
+        both = text[:end].replace(f'"{words}" =', f'"{other}" =') + text[end:].replace(words, other, 1)
+        for changed in (edited, both):
+            assert changed != text
+            assert rewritten(changed, sources)[1], f"{words} may be edited unnoticed"
+
+
+def test_what_scripts_write_is_not_in_the_file_that_was_entered_by_hand() -> None:
+    """Everything that is left there stands on a page."""
+    tables = json.loads((DOCS / "figures/recorded.json").read_text("utf-8"))["tables"]
+    text = "".join((DOCS / page).read_text("utf-8") for page in MARKED)
+    assert [name for name in tables if f"figures/recorded > tables > {name} > " not in text] == []
 
 
 def _in_code(text: str, at: int) -> bool:

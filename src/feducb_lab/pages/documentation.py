@@ -26,6 +26,7 @@ MARKED = {
     "real-data.md": True,
     "benchmarks.md": True,
     "service.md": False,
+    "deploy.md": False,
     "theory.md": False,
     "decentralised.md": False,
 }
