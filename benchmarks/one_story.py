@@ -31,7 +31,7 @@ DIM = 10
 WORLD: dict[str, Any] = {"dim": DIM, "arms": 100, "agents": 100, "runs": 1, "threads": 1}
 OWN: dict[str, Any] = {"play": "own", "trust": "keepers", "epsilon": 1.0, "delta": 1e-6, "horizon": 10_000}
 ANGLES = (0, 10, 20, 30, 40, 50, 60, 90, 120, 180)
-DISTANCES = {"as it is by default": None, "`distance` 0.5": 0.5}
+DISTANCES = {"as it is by default": None, "distance 0.5": 0.5}
 
 
 def theta_of(seed: int) -> Array:
