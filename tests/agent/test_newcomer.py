@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from feducb.agent import Agent
 from feducb.agent.agent_file import AgentFile, read_agent_file
 from feducb.agent.health import with_trouble
+from feducb.agent.upkeep import warm_start
 from feducb.agent.view import look
 from feducb.carriers import nats_keys as keys
 from feducb.carriers.key_requests import make_request, read_request
 from feducb.cli.watch_frames import agent_facts
 from feducb.errors import StoreError
+from feducb.models.joint import Others
+from feducb.storage import own_sums
+from feducb.types import Statistics
+from own_sites import THETA, Sites, visitors
 
 START, SEASON = 1_800_000_000.0, 3600.0
 FILE = """
@@ -118,6 +125,50 @@ def test_it_does_not_matter_whether_its_number_of_agents_counts_it(
     text = file.path.read_text().replace(f"agents = {agents}", f"agents = {agents}\nquorum = {agents - 1}")
     file.path.write_text(text)
     assert [read_agent_file(file.path, season=one).agent.quorum for one in (1, 2, 3)] == [1, 1, 2]
+
+
+@pytest.mark.parametrize("trust", ["nobody", "controller"])
+def test_under_own_play_all_of_a_sum_is_the_others_and_its_records_stay_its_own(
+    tmp_path: Path, trust: str
+) -> None:
+    sites = Sites(tmp_path, trust=trust)
+    newcomer, visits = sites.open("west"), visitors(7)
+    newcomer.wait_for(2)
+    for second in range(120):
+        candidates, noise = next(visits)
+        decision = newcomer.decide(candidates)
+        newcomer.reward(decision.id, float(candidates[decision.index] @ THETA) + noise)
+        if second == 60:
+            warm_start(newcomer, [[0.4, 0.3]], [0.5], policy="fixed")
+        sites.run(1)
+        newcomer.tick(alone=False)
+        if (named := sites.collector.newest()) is not None:
+            newcomer.absorb(named.total, agents=len(named.names), sealed=named.sealed)
+    stands = newcomer.overview()
+    assert (newcomer.outbox(), stands["all_seasons"]["seasons"]) == ([], 0)
+    assert [stands["own"][one] for one in ("phase", "hearing", "shared")] == ["closed", "heard", 0]
+
+    def own(part: own_sums.Part) -> Statistics:
+        found = own_sums.read(newcomer.store.database, part)
+        assert found is not None
+        return newcomer.store.read_own(found)
+
+    assert named is not None
+    total = named.total.read()
+    bound = newcomer.settings.joint_for(total)
+    expected = bound.belief(own("read"), Others.of(total.gram, total.moment))
+    known = newcomer._state.chooser.deciders[0].belief
+    for name in ("theta", "inverse", "ellipsoid_width", "estimate"):
+        np.testing.assert_allclose(getattr(known, name), getattr(expected, name), rtol=1e-9)
+
+    everything = own("kept")
+    assert everything.count == 117  # windows of the last are open
+    newcomer.new_season(replace(newcomer.settings, start=sites.now, promised=None), drop_open=True)
+    assert not newcomer.waits
+    np.testing.assert_array_equal(own("before").gram, everything.gram)
+    assert not newcomer.closed
+    newcomer.close()
+    sites.close()
 
 
 def test_who_is_one_of_them_waits_for_nothing(tmp_path: Path) -> None:

@@ -280,6 +280,11 @@ class Agent:
         return self._state.season_over
 
     @property
+    def waits(self) -> bool:
+        """Whether its first season among the others is still to come (`wait_for`)."""
+        return self._state.waits
+
+    @property
     def closed(self) -> bool:
         """Whether it goes by its own records too (`own_phase`)."""
         return self._state.closed
@@ -302,8 +307,8 @@ class Agent:
     def wait_for(self, season: int | None) -> None:
         """Make no release before this season, with which the agent comes in; None: it is one of them.
 
-        What is decided before enters its first release. Under own play, where nothing goes along to a later
-        season, releases are made and wait.
+        What is decided before enters its first release. Under own play it stays with the agent, which closes
+        with the others all the same.
         """
         self._state.joins = season
 

@@ -71,20 +71,21 @@ def begin(db: sqlite3.Connection, store: AgentStore, settings: AgentSettings, no
         read_now(db, store, now)
 
 
-def is_over(store: AgentStore, settings: AgentSettings, newest: int) -> bool:
+def is_over(store: AgentStore, settings: AgentSettings, newest: int, *, shares: bool = True) -> bool:
     """Whether everybody's last batch is sealed, this agent's too: it may close.
 
     Args:
         store: the agent's file.
         settings: the agent's.
         newest: the number of the newest sum that it has.
+        shares: whether it is in sums; a newcomer before its first season has no batch.
     """
     if settings.trust.padded:
         return store.next_label().row > settings.releases
     if settings.trust.raw:
         everybody = agent_tables.in_last_sum(store.database) == settings.agents
-        return everybody and store.uploads_made >= settings.releases
-    return not store.releases_left and newest >= settings.releases
+        return everybody and not (shares and store.uploads_made < settings.releases)
+    return not (shares and store.releases_left) and newest >= settings.releases
 
 
 def note_sealed(db: sqlite3.Connection, settings: AgentSettings, total: GridSum, sealed: int) -> None:

@@ -23,7 +23,8 @@ class OwnReading:
         if not settings.closes or not settings.trust.leaves or state.closed:
             return False
         passed = state.now() >= 1000 * (state.started_at + settings.release_times[-1])
-        return passed and own_phase.is_over(state.store, settings, state.inbox.number(0))
+        newest = state.inbox.number(0)
+        return passed and own_phase.is_over(state.store, settings, newest, shares=not state.waits)
 
     def close_if_over(self, db: Connection) -> None:
         """Go on with own records, within a commit, once everybody's last batch is sealed."""

@@ -101,6 +101,10 @@ class Settling:
                 rows = [row for row in rows if row.lane != events.ALONE]
                 shaped, rewards = shaped[~held_out], rewards[~held_out]
         made = state.made(group)
+        if state.waits and settings.play == "own":
+            if settings.closes:
+                state.store.keep_own(db, shaped, rewards)
+            return None
         if made >= settings.releases:
             state.counters.add("after_the_last_release", len(rows))
             if settings.closes:

@@ -80,9 +80,9 @@ class State:
     def waits(self) -> bool:
         """Whether it makes no release yet, since it comes in with a later season: records go along to that.
 
-        Under own play nothing goes along from season to season.
+        Under own play they stay its own, in nobody's sum, so that all of a sum is the others'.
         """
-        return self.joins is not None and self.store.season < self.joins and self.settings.rolls
+        return self.joins is not None and self.store.season < self.joins
 
     @property
     def closed(self) -> bool:

@@ -109,7 +109,7 @@ def warm_start(
     rows, worth = np.array([row for row, _, _ in records]), np.array([reward for _, reward, _ in records])
     if not settings.releases_records and settings.trust.leaves:
         raise StoreError("what a policy chose that may learn from rewards does not leave in shadow mode")
-    over = agent.season_over or not settings.trust.leaves
+    over = agent.season_over or not settings.trust.leaves or (agent.waits and settings.play == "own")
     if over and not settings.closes:
         raise StoreError("all releases of this season are made: these records could never leave")
     digest = sha256(rows.tobytes() + worth.tobytes()).hexdigest()
