@@ -37,6 +37,7 @@ from feducb.worlds.streams import Streams
 from feducb.worlds.world import Chosen, Contexts, Environment, Visits
 
 AGENTS, RUNS, CLOSE, HORIZON, QUIET = 4, 3, 20, 800, 0.05
+NOTHING, HARDLY, NOISY = "nothing seen", 1e5, 20.0  # a lie, and ε: by the last noise is like rewards'
 THETA, ASIDE = np.array([0.6, -0.3, 0.4]), np.array([0.3, 0.6, 0.0])
 
 
@@ -76,6 +77,7 @@ LIES: dict[str, Lie] = {
     "honest": lambda gram, moment: (gram, moment),
     "the other way round": lambda gram, moment: (gram, -moment),
     "nothing gained": lambda gram, moment: (9.0 * gram, 0.0 * moment),
+    NOTHING: lambda gram, moment: (0.0 * gram, 0.0 * moment),  # leaves their noise: a wider set
     "one story, a little off": _one_story(1.5),
     "one story, off": _one_story(40.0),
     "one story, opposite": _one_story(180.0),
@@ -127,11 +129,11 @@ def _lied_to(lie: Lie) -> type[JointPlay]:
     return LiedTo
 
 
-def _plan(world: Environment, lie: Lie, kept: list[Contexts]) -> Plan:
+def _plan(world: Environment, lie: Lie, kept: list[Contexts], epsilon: float) -> Plan:
     federation = feducb.Federation(
         problem=world.problem,
         agents=AGENTS,
-        budget=feducb.Budget(epsilon=1e5, delta=1e-5),
+        budget=feducb.Budget(epsilon=epsilon, delta=1e-5),
         play="own",
         distance=0.0,  # others' records weigh as much as they can
         schedule=Explicit((CLOSE,)),
@@ -154,6 +156,7 @@ class _Ledger:
     looks: Array = field(default_factory=lambda: np.zeros((RUNS, AGENTS)))
     heard: Array = field(default_factory=lambda: np.zeros((RUNS, AGENTS)))
     beyond: float = -math.inf  # what is allowed
+    wider: float = -math.inf  # than 1.1 times alone's set
     _belief: Belief | None = None
     _own: Belief | None = None  # what alone's set was when that was read
 
@@ -175,6 +178,8 @@ class _Ledger:
                 [_width(own, one) for one in np.moveaxis(contexts.actions[:, :, 0], 2, 0)], axis=0
             )
             assert (left_open <= 5.1 * widest * (1.0 + 1e-9)).all()
+            wider = _width(belief, chosen) - 1.1 * _width(own, chosen)
+            self.wider = max(self.wider, float(np.where(looking, -1.0, wider).max()))
             self.beyond = max(self.beyond, float(np.where(looking, -1.0, regret - left_open).max()))
             self.looks += looking
             self.heard += (belief.theta != own.theta).any(axis=-1) & ~looking
@@ -209,7 +214,8 @@ def _width(belief: Belief, actions: Array) -> Array:
 
 def _played(world: str, lie: str) -> _Ledger:
     offered: list[Contexts] = []
-    ledger = _Ledger(_plan(WORLDS[world], LIES[lie], offered), offered)
+    epsilon = NOISY if lie == NOTHING else HARDLY
+    ledger = _Ledger(_plan(WORLDS[world], LIES[lie], offered, epsilon), offered)
     played = run_block(ledger.plan, range(RUNS), observer=ledger.note)
     np.testing.assert_allclose(played.regret.sum(axis=1), ledger.lost.mean(axis=1), rtol=1e-9)
     return ledger
@@ -226,6 +232,7 @@ def test_joining_costs_a_stated_term_and_a_multiple_of_alones_bound_whatever_oth
     ledger = _played(world, lie)
     bound, problem = _bound(ledger.plan), ledger.plan.problem
     assert ledger.beyond <= 1e-9  # visit by visit
+    assert ledger.wider <= 1e-9  # the first of the two conditions that this rests on
     assert ledger.looks.max() <= (bound.looks - CLOSE) * (1.0 + 1.0 / 64.0) + 1.0
     stated = 2.0 * problem.action_bound * problem.parameter_bound * (CLOSE + ledger.looks)
     assert (ledger.lost <= stated + 2.55 * ledger.alone).all()
@@ -233,6 +240,8 @@ def test_joining_costs_a_stated_term_and_a_multiple_of_alones_bound_whatever_oth
         assert ledger.heard.mean() > 0.9 * (HORIZON - CLOSE)  # tests of the test
     if lie == "one story, opposite" and doubts and world == "rewards as they are":
         assert (ledger.looks > 0).all()
+    if lie == NOTHING and world == "rewards as they are":
+        assert (ledger.looks > 0).any()  # it is left for a while, whether it is doubted or not
     if world == "rewards that say much":
         assert 2.55 * ledger.alone.max() < 0.25 * HORIZON  # believing lies to the end could cost more
 
