@@ -139,6 +139,7 @@ def test_under_own_play_all_of_a_sum_is_the_others_and_its_records_stay_its_own(
         decision = newcomer.decide(candidates)
         newcomer.reward(decision.id, float(candidates[decision.index] @ THETA) + noise)
         if second == 60:
+            assert newcomer.overview()["own"]["says"] == "waiting for the last sum of all 3 agents"
             warm_start(newcomer, [[0.4, 0.3]], [0.5], policy="fixed")
         sites.run(1)
         newcomer.tick(alone=False)

@@ -52,7 +52,7 @@ def view(
         keepers: those of the roster, where it is known.
         joins: with which later season it comes in, if it is none of the federation's agents yet.
     """
-    number, settings, started_at = season
+    (number, settings, started_at), comes = season, _view_joins(season, joins)
     received = agent_tables.received_sums(db)
     newest = {one.group: one.number for one in received}
     counts, values = _told_apart(counts)
@@ -64,7 +64,7 @@ def view(
         "name": settings.name,
         "season": number,
         "started_at": started_at,
-        "joins": _view_joins(season, joins),
+        "joins": comes,
         "model": [f"{number}.{newest.get(group, 0)}" for group in range(settings.groups)],
         "shadow": settings.shadow,
         "epsilon": settings.terms.promised[0],
@@ -74,7 +74,7 @@ def view(
         "releases_left": _left(db, season),
         "restored": agent_tables.continued_elsewhere(db, number),
         "rows": view_rows(db, season, keepers) if settings.trust.padded else None,
-        "own": view_own(db, season, left=_left(db, season)),
+        "own": view_own(db, season, left=0 if comes else _left(db, season)),  # a newcomer shares nothing yet
         "gain": view_gain(db, settings),
         "season_ends_at": started_at + settings.season,
         "next_due_at": _next_due(db, season),
