@@ -346,6 +346,23 @@ def test_under_keepers_an_agent_whose_row_did_not_open_goes_by_its_own_records_a
     assert ("not all that you shared is in the last sum" in agent.snapshot()["own"]["says"]) == (missed == 1)
 
 
+def test_under_keepers_who_shared_nothing_takes_all_of_the_sum_for_the_others(net: SecureNet) -> None:
+    asyncio.run(net.step(until=net.now))
+    for row in range(2):
+        net.visit(seed=row)
+        asyncio.run(net.step(away=["a4"]))
+    asyncio.run(net.step(until=net.now + 10))  # it hears what it missed
+    agent = net.live["a4"]
+    stands = agent.snapshot()["own"]
+    assert [stands[one] for one in ("phase", "hearing", "shared")] == ["closed", "heard", 0]
+    seen, total = own_sums.read(agent.store.database, "read"), agent._state.inbox.newest(0)
+    assert seen is not None
+    assert total is not None
+    own, newest = agent.store.read_own(seen), total.read()
+    expected = agent.settings.joint_for(newest).belief(own, Others.of(newest.gram, newest.moment))
+    assert _same(_belief(agent), expected)
+
+
 def test_a_last_sum_that_lacks_an_agent_closes_nobody_and_everybody_is_told(sites: Sites) -> None:
     """A controller with a quorum of two: c is late for the last sum, which is final."""
     sites.run(79)

@@ -205,7 +205,10 @@ def _is_whole(store: AgentStore) -> bool:
     """Whether all that this agent shared is in the last total: sums are of all, but for rows that miss."""
     if not store.terms.trust.padded:
         return True
-    return not store.halted and row_counts.whole_in_sum(store.database, store.season, store.terms.releases)
+    if store.halted:
+        return False
+    nothing = own_sums.read(store.database, "shared") is None  # a newcomer, or who was away all the time
+    return nothing or row_counts.whole_in_sum(store.database, store.season, store.terms.releases)
 
 
 def view_own(db: sqlite3.Connection, season: Season, *, left: int) -> dict[str, Any] | None:
