@@ -321,6 +321,29 @@ def test_a_backup_of_a_season_that_is_over_needs_a_new_one(
     assert sorted(one.name for one in tmp_path.glob("new*")) == []
 
 
+@pytest.mark.parametrize("early", [1.0, 45.0])
+def test_a_season_that_is_over_by_a_clock_a_minute_ahead_needs_a_new_one(
+    tmp_path: Path, clock: Clock, early: float
+) -> None:
+    """By that clock the lost file opened the next season, where noise would be drawn a second time."""
+    settings = replace(SETTINGS, start=clock.now, season=80.0, window=1.0)
+    ends, path = clock.now + settings.season, tmp_path / "a.db"
+    with _open(path, clock, settings) as agent:
+        agent.decide(_candidates(np.random.default_rng(6)))
+        backup(path, tmp_path / "copy.db")
+        clock.now = ends - early + 60.0  # of the machine that is lost
+        agent.tick(alone=False)
+        agent.tick(alone=False)
+        assert agent.outbox()[-1].season == 2
+    clock.now = ends - early
+    with pytest.raises(ConfigurationError, match="may be by the lost machine's clock"):
+        restore(tmp_path / "copy.db", tmp_path / "new.db", clock=clock)
+    with pytest.raises(ConfigurationError, match="at least 3"):
+        restore(tmp_path / "copy.db", tmp_path / "new.db", season=2, clock=clock)
+    clock.now = ends - 61.0
+    assert restore(tmp_path / "copy.db", tmp_path / "new.db", clock=clock).season == 1
+
+
 def test_a_season_that_the_lost_file_may_have_opened_since_its_backup_is_refused(
     tmp_path: Path, clock: Clock
 ) -> None:

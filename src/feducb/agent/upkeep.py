@@ -331,15 +331,16 @@ def restore(
 
     Guarantees:
         Nothing is released again under a number that may be out. In the season of the backup the agent sends
-        on only if each release that is due by now, and for a minute more, is in the backup: releases are made
-        when they are due, so that none has been made since. Otherwise nothing more of that season leaves:
-        what waited is dropped, the season counts as spent, and decisions go by others' sums. In a new season
-        it sends, if the agent never opened that one: one that the clock may have opened since is refused. All
-        between that of the backup and the new one count as spent, since the lost file may have released in
-        them. When a release was due, and which season the clock opened, is asked of the settings in the
-        backup and of those given, which the lost file may have taken since: what either says may be out is.
-        Where their seasons are others, it may have gone by third ones in between, which nobody here knows:
-        then a new season is needed, and the word that it is one.
+        on only if each release that is due by now, and for a minute more, is in the backup: releases are
+        made when they are due, so that none has been made since; and only until a minute before that season
+        ends, where the clock may have opened the next on the file that was lost. Otherwise nothing more of
+        that season leaves: what waited is dropped, the season counts as spent, and decisions go by others'
+        sums. In a new season it sends, if the agent never opened that one: one that the clock may have
+        opened since is refused. All between that of the backup and the new one count as spent, since the
+        lost file may have released in them. When a release was due, and which season the clock opened, is
+        asked of the settings in the backup and of those given, which the lost file may have taken since:
+        what either says may be out is. Where their seasons are others, it may have gone by third ones in
+        between, which nobody here knows: then a new season is needed, and the word that it is one.
 
     Args:
         backup_path: made by `backup`; the file that it was made of is gone, and no other copy is opened.
@@ -444,8 +445,9 @@ def _open_again(fresh: Path, settings: AgentSettings | None, now: float) -> Rest
         )
     # Others are taken in the midst of a season if nothing has happened in it, or a newer roster says so.
     ends, changed = kept.ends_at, unused and later.release_times != kept.settings.release_times
-    if (latest if unused else now) >= ends:
-        expected = f"a new one: season {kept.number}, that of the backup, is over"
+    if (latest if unused or kept.settings.rolls else now) >= ends:
+        by_which = "" if now >= ends else ", or may be by the lost machine's clock"
+        expected = f"a new one: season {kept.number}, that of the backup, is over{by_which}"
         raise ConfigurationError("season", None, expected)
     if unused and _has_other_seasons(kept, later):
         expected = (
