@@ -514,3 +514,50 @@ def test_damaged_files_of_an_operator_are_named(tmp_path: Path) -> None:
     deep.write_text("[" * 100_000)
     with pytest.raises(ConfigurationError, match=r"request is .*deep\.json"):
         read_request(deep)
+
+
+def test_who_left_and_joins_again_by_a_request_is_not_given_its_old_key(tmp_path: Path) -> None:
+    """What is in its folder goes beside the seed that it made: the old one there would lock it out."""
+    folder = tmp_path / "fed"
+    keys.init(folder, ["a", "b", "c"], keepers=["a", "b", "c"])
+    keys.remove(folder, "c", season=2)
+    asked = read_request(make_request(tmp_path / "new", "c", federation="feducb", keeper=True))
+    roster = keys.add(folder, asked, season=3)
+    assert (roster.agents["c"], roster.keepers["c"]) == (asked.nkey, asked.keeper)
+    for kind in ("agents", "keepers"):
+        given = {one.name for one in (folder / kind / "c").iterdir()}
+        assert given == {"ca.pem", "federation.json", "federation.2.json", "federation.3.json"}
+
+
+def test_new_keys_that_a_keeper_made_itself_are_both_among_the_steps(tmp_path: Path) -> None:
+    """A keeper that opens the season with its old key is refused by everybody, and no row opens."""
+    folder = tmp_path / "fed"
+    keys.init(folder, ["a", "b", "c"], keepers=["a", "b"])
+    before = folder / "agents" / "a" / "agent.seed"
+    asked = make_request(tmp_path / "new", "a", federation="feducb", keeper=True, before=before)
+    done = typed("keys", "rotate", "fed", "--request", str(asked), "--season", "2", cwd=tmp_path)
+    said = " ".join(done.stderr.split())
+    assert "its agent.seed to a; its keeper.seed to keeper a" in said
+
+
+def test_a_request_for_another_federation_renews_no_key(tmp_path: Path) -> None:
+    folder = tmp_path / "fed"
+    keys.init(folder, ["a", "b"])
+    before = folder / "agents" / "a" / "agent.seed"
+    asked = read_request(make_request(tmp_path / "new", "a", federation="other", before=before))
+    with pytest.raises(ConfigurationError, match=r"for other'?, expected one for feducb"):
+        keys.rotate(folder, requests=[asked])
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (("--agent", "a", "--trust", "nobody"), "--trust is 'nobody', expected keepers"),
+        (("--server",), "--season is 2, expected nothing where no keys change"),
+    ],
+)
+def test_what_a_rotation_would_pass_over_is_refused(tmp_path: Path, flags: tuple[str, ...], why: str) -> None:
+    keys.init(tmp_path / "fed", ["a", "b", "c"], keepers=["a", "b"])
+    done = typed("keys", "rotate", "fed", "--season", "2", *flags, cwd=tmp_path)
+    assert (done.returncode, why in " ".join(done.stderr.split())) == (2, True)
+    assert not (tmp_path / "fed" / "federation.2.json").exists()

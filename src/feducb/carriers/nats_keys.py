@@ -138,8 +138,7 @@ def add(folder: Path, request: KeyRequest, *, season: int, near: Sequence[str] =
         near: on a graph, its neighbours.
     """
     before = newest_roster(folder / "federation.json", folder / "ca.pem")
-    if request.federation != before.federation:
-        raise ConfigurationError("request", f"for {request.federation}", f"one for {before.federation}")
+    _require_of(before, request)
     if request.name in before.agents:
         expected = "a new one; `feducb keys rotate --request` gives an agent another key"
         raise ConfigurationError("name", request.name, expected)
@@ -158,8 +157,10 @@ def add(folder: Path, request: KeyRequest, *, season: int, near: Sequence[str] =
     after = replace(before, agents=before.agents | {request.name: request.nkey}, keepers=keepers, edges=edges)
     after.require_apart()
     _require_season(before, season)
-    for kind in ("agents", *(("keepers",) if request.keeper is not None else ())):
-        (folder / kind / request.name).mkdir(parents=True, exist_ok=True)
+    for kind in ("agent", *(("keeper",) if request.keeper is not None else ())):
+        own = folder / f"{kind}s" / request.name
+        own.mkdir(parents=True, exist_ok=True)
+        (own / f"{kind}.seed").unlink(missing_ok=True)  # of one of this name that left: else it is given out
     return _next(folder, before, after, since=season)
 
 
@@ -225,6 +226,7 @@ def rotate(
         raise ConfigurationError("controller", True, "a federation with a controller")
     public, kept = dict(before.agents), dict(before.keepers)
     for request in requests:
+        _require_of(before, request)
         _require_known(request.name, "agent", public)
         if request.before not in (None, public[request.name]):
             expected = f"the key of {request.name} in the roster, {public[request.name]}"
@@ -263,6 +265,11 @@ def configure(folder: Path, *, listen: tuple[str, int] | None = None, sync: bool
     _finish(folder, roster)
 
 
+def _require_of(before: Roster, request: KeyRequest) -> None:
+    if request.federation != before.federation:
+        raise ConfigurationError("request", f"for {request.federation}", f"one for {before.federation}")
+
+
 def _require_known(name: str, kind: str, known: dict[str, str]) -> None:
     if name not in known:
         expected = f"one of {', '.join(known)}" if known else f"none: this federation has no {kind}s"
@@ -280,6 +287,8 @@ def _require_season(before: Roster, season: int | None) -> None:
 def require_bound(folder: Path, season: int, trust: str | None) -> None:
     """Raise for a season of new keys on a graph, unless rows are bound to it there, as the trust says."""
     graph = newest_roster(folder / "federation.json", folder / "ca.pem").edges is not None
+    if not graph and trust not in (None, "keepers"):
+        raise ConfigurationError("--trust", trust, "keepers, or nothing where there is a controller")
     if graph and trust != "keepers":
         expected = (
             'nothing on a graph, where new keys hold at once; but if agent.toml says trust = "keepers" they '

@@ -239,7 +239,10 @@ def rotate(new: _Renewed) -> None:
         keys.require_near(new.folder, new.season)
     if new.season is None and new.trust is not None:
         raise ConfigurationError("--trust", new.trust, "nothing without --season, when new keys hold")
-    if new.season is not None and changed:
+    if new.season is not None and not changed:
+        expected = "nothing where no keys change: the rest holds at once"
+        raise ConfigurationError("--season", new.season, expected)
+    if new.season is not None:
         keys.require_bound(new.folder, new.season, new.trust)
     asked = [read_request(path) for path in new.request or []]
     for one in asked:
@@ -264,17 +267,17 @@ def rotate(new: _Renewed) -> None:
     if settled:
         keys.configure(new.folder, listen=listen, sync=new.sync)
     errors_to.print(f"wrote {new.folder}; now", highlight=False)
-    for step in _next_steps(roster, new, [one.name for one in asked]):
+    for step in _next_steps(roster, new, asked):
         errors_to.print(f"- {step}", highlight=False)
 
 
-def _next_steps(roster: Roster, new: _Renewed, asked: Sequence[str]) -> list[str]:
+def _next_steps(roster: Roster, new: _Renewed, requests: Sequence[KeyRequest]) -> list[str]:
     """Whose own key is another one must be restarted with it; others take a new roster over as it comes."""
-    agents, keepers = new.agent or [], new.keeper or []
+    agents, keepers, asked = new.agent or [], new.keeper or [], [one.name for one in requests]
     anew = new.listen is not None or new.sync is not None
     change = "restart nats-server (it does not reload this)" if anew else "reload nats-server"
     if new.season is not None and (agents or keepers or asked or new.controller):
-        return _steps_of_season(roster, new, asked, change)
+        return _steps_of_season(roster, new, requests, change)
     given = ["server to the server", *(f"agents/{name} to {name}" for name in agents)]
     given += [f"keepers/{name} to keeper {name}" for name in keepers]
     changed = bool(agents or keepers or asked or new.controller)
@@ -293,11 +296,12 @@ def _next_steps(roster: Roster, new: _Renewed, asked: Sequence[str]) -> list[str
     return steps
 
 
-def _steps_of_season(roster: Roster, new: _Renewed, asked: Sequence[str], change: str) -> list[str]:
+def _steps_of_season(roster: Roster, new: _Renewed, requests: Sequence[KeyRequest], change: str) -> list[str]:
     """Where new keys hold from a season on: whoever opens it needs its own by then, the server not before."""
     own = [
         *(f"agents/{name} to {name}" for name in new.agent or []),
-        *(f"its agent.seed to {one}" for one in asked),
+        *(f"its agent.seed to {one.name}" for one in requests),
+        *(f"its keeper.seed to keeper {one.name}" for one in requests if one.keeper is not None),
     ]
     own += [f"keepers/{name} to keeper {name}" for name in new.keeper or []]
     own += ["controller to the controller"] * new.controller
