@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -429,7 +431,9 @@ def test_a_statement_is_the_same_while_the_agent_or_the_controller_runs(tmp_path
     def stated(store: str) -> dict[str, Any]:
         done = typed(*command, store, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        return json.loads((tmp_path / "page.json").read_text())  # type: ignore[no-any-return]
+        page: dict[str, Any] = json.loads((tmp_path / "page.json").read_text())
+        del page["written"]  # when
+        return page
 
     with AgentStore.open(tmp_path / "a.db", terms) as agent:
         agent.record(np.eye(2), np.zeros(2))
@@ -443,6 +447,19 @@ def test_a_statement_is_the_same_while_the_agent_or_the_controller_runs(tmp_path
     for page in (running, controlled):
         (season,) = page["ledger"]["seasons"]
         assert (season["releases_made"], "pending" in season) == (1, False)
+
+
+@pytest.mark.parametrize("tables", ["", "CREATE TABLE theirs (id INTEGER)"])
+def test_a_statement_makes_no_store_of_a_file_that_is_none(tmp_path: Path, tables: str) -> None:
+    """It wrote an agent's tables into whatever SQLite file it was given."""
+    path = tmp_path / "theirs.db"
+    path.touch()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(tables)
+    before = path.read_bytes()
+    done = typed("privacy", "statement", "--store", "theirs.db", "--out", "page", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("is not a store, or was never used")) == (2, 1)
+    assert (path.read_bytes(), sorted(one.name for one in tmp_path.iterdir())) == (before, ["theirs.db"])
 
 
 def test_a_statement_of_a_file_takes_nothing_from_options(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from contextlib import closing, suppress
 from dataclasses import dataclass, fields, replace
@@ -141,8 +142,7 @@ def _of_options(asked: _Stated) -> tuple[Terms, Circumstances]:
 
 def _of_store(asked: _Stated, path: Path) -> tuple[Terms, Circumstances]:
     """Terms of a file, and what else it says; an option that it says is refused."""
-    terms, ledger = _read_store(path)
-    found = _stated_in(path)
+    terms, ledger, found = _read_store(path)
     sayable = _WITH_A_STORE | ({"play"} if found.play is None else set())
     said = click.get_current_context().get_parameter_source
     for name in (one.name for one in fields(asked) if one.name not in sayable):
@@ -193,29 +193,6 @@ def _note_an_agent_here() -> None:
         )
 
 
-def _read_store(path: Path) -> tuple[Terms, dict[str, Any]]:
-    """Terms and ledger of an agent's file, or of a controller's; its process may be running."""
-    from feducb.storage import AgentStore, ControllerStore, StoreError, StoreInUseError, agent_tables, sqlite
-    from feducb.storage.store import read_ledger
-
-    if not path.is_file():
-        raise FileNotFoundError(2, "no such file", str(path))
-    kind = sqlite.kind_at(path)
-    if kind == "releases":
-        raise StoreError(
-            f"{path} is the file of a controller that nobody has to trust: it only adds up what agents "
-            "release, each with noise of its own, and promises nothing; ask each agent's file"
-        )
-    with suppress(StoreInUseError):  # one that does not run may be of an earlier version
-        (ControllerStore if kind == ControllerStore.kind else AgentStore).open(path).close()
-    with closing(agent_tables.look_into(path)) as db:
-        db.execute("BEGIN")  # both as of one moment
-        terms, ledger = Terms.from_json(agent_tables.open_terms(db)), read_ledger(db).as_dict()
-    for account in ledger["seasons"]:
-        del account["pending"]  # private, and no part of what is promised
-    return terms, ledger
-
-
 class _Found(NamedTuple):
     """What a file says besides terms and ledger; how agents play is not known at a controller."""
 
@@ -227,17 +204,43 @@ class _Found(NamedTuple):
     holdout: float = 0.0
 
 
-def _stated_in(path: Path) -> _Found:
+def _read_store(path: Path) -> tuple[Terms, dict[str, Any], _Found]:
+    """Terms, ledger and the rest of an agent's file, or of a controller's; its process may be running."""
+    from feducb.storage import AgentStore, ControllerStore, StoreError, StoreInUseError, agent_tables, sqlite
+    from feducb.storage.store import read_ledger
+
+    if not path.is_file():
+        raise FileNotFoundError(2, "no such file", str(path))
+    kind = sqlite.kind_at(path)
+    if kind == "releases":
+        raise StoreError(
+            f"{path} is the file of a controller that nobody has to trust: it only adds up what agents "
+            "release, each with noise of its own, and promises nothing; ask each agent's file"
+        )
+    if kind not in (AgentStore.kind, ControllerStore.kind):  # opened, it would be made one
+        what = "not a store, or was never used" if kind is None else f"a store of kind {kind}"
+        raise StoreError(f"{path} is {what}, expected an agent's file, or a trusted controller's")
+    with suppress(StoreInUseError):  # one that does not run may be of an earlier version
+        (ControllerStore if kind == ControllerStore.kind else AgentStore).open(path).close()
+    with closing(agent_tables.look_into(path)) as db:
+        db.execute("BEGIN")  # all as of one moment: a season may end meanwhile
+        terms, ledger = Terms.from_json(agent_tables.open_terms(db)), read_ledger(db).as_dict()
+        found = _stated_in(db, path)
+    for account in ledger["seasons"]:
+        del account["pending"]  # private, and no part of what is promised
+    return terms, ledger, found
+
+
+def _stated_in(db: sqlite3.Connection, path: Path) -> _Found:
     from feducb.agent.kept import season_to_begin
     from feducb.storage import StoreError, agent_tables, sqlite
 
-    with closing(agent_tables.look_into(path)) as db:
-        try:
-            season, settings, started_at = season_to_begin(db, path, None, time.time())
-        except StoreError:  # a controller's; or an agent's that no agent ever opened, which keeps nothing yet
-            return _Found(Kept(of="controller") if sqlite.kind_of(db, path) == "controller" else None)
-        if agent_tables.is_unused(db):
-            note(f"nothing has happened in season {season} yet: until then agent.toml may still change it")
+    try:
+        season, settings, started_at = season_to_begin(db, path, None, time.time())
+    except StoreError:  # a controller's; or an agent's that no agent ever opened, which keeps nothing yet
+        return _Found(Kept(of="controller") if sqlite.kind_of(db, path) == "controller" else None)
+    if agent_tables.is_unused(db):
+        note(f"nothing has happened in season {season} yet: until then agent.toml may still change it")
     due = settings.release_times[-1:]  # none where nothing leaves
     kept = Kept(
         name=settings.name,
