@@ -18,7 +18,8 @@ from feducb.agent.view import look
 from feducb.carriers import nats_keys as keys
 from feducb.carriers.key_requests import make_request, read_request
 from feducb.cli.watch_frames import agent_facts
-from feducb.errors import StoreError
+from feducb.controller.controller_file import ControllerSettings
+from feducb.errors import ConfigurationError, StoreError
 from feducb.models.joint import Others
 from feducb.storage import own_sums
 from feducb.types import Statistics
@@ -178,3 +179,77 @@ def test_who_is_one_of_them_waits_for_nothing(tmp_path: Path) -> None:
     own.write_text(file.path.read_text().replace("west", "north"))
     assert read_agent_file(own, season=1).joins() is None
     assert [read_agent_file(file.path, season=one).joins() for one in (2, 3, 4)] == [3, None, None]
+
+
+def _budgets(*names: str) -> str:
+    return "".join(f"\n[budgets.{name}]\nepsilon = 8.0\ndelta = 1e-6\n" for name in names)
+
+
+def test_budgets_of_their_own_may_be_in_the_files_before_and_after_their_seasons(tmp_path: Path) -> None:
+    """Who was restarted meanwhile did not start, nor a newcomer that was made before its first season."""
+    file = _file(tmp_path)
+    keys.remove(tmp_path, "south", season=5)
+    everybody = file.path.read_text() + _budgets("north", "south", "west")
+    own = {name: tmp_path / "agents" / name / "agent.toml" for name in ("north", "west")}
+    shutil.copyfile(tmp_path / "federation.3.json", file.path.with_name("federation.3.json"))
+    for name, path in own.items():
+        path.write_text(everybody.replace('"west"', f'"{name}"', 1))
+    for season, names in ((1, "north south"), (3, "north south west"), (5, "north west")):
+        north = read_agent_file(own["north"], season=season).agent
+        assert (set(north.budgets), north.agents) == (set(names.split()), len(names.split()))
+    for season in (1, 2, 3):  # before its first it reads no sum: those are not of all its agents
+        west = read_agent_file(own["west"], season=season).agent
+        assert (set(west.budgets), west.agents, west.quorum) == ({"north", "south", "west"}, 3, None)
+    for names in (("north", "south"), ("north", "south", "west", "east")):
+        own["north"].write_text(
+            file.path.read_text().split("[budgets")[0].replace("west", "north") + _budgets(*names)
+        )
+        with pytest.raises(ConfigurationError, match="as in the roster"):
+            read_agent_file(own["north"], season=3)
+
+
+def test_a_newcomer_with_a_budget_of_its_own_waits_and_comes_in(tmp_path: Path) -> None:
+    file, now = _file(tmp_path, agents=3), [START + 1.0]
+    file.path.write_text(file.path.read_text() + _budgets("north", "south", "west"))
+    with _open(read_agent_file(file.path, season=1), now) as agent:
+        for season in (1, 2, 3):
+            now[0] = START + (season - 1) * SEASON * 1.1 + 1.0
+            agent.tick(alone=False)
+            assert (agent.store.season, agent.outbox(), agent.trouble) == (season, [], "")
+            agent.decide([[1.0, 0.0], [0.0, 1.0]])
+        now[0] = START + 2 * SEASON + SEASON / 4 + 2.0
+        assert agent.tick(alone=False) == 1
+        assert (agent.snapshot()["counts"]["settled"], agent.snapshot()["in_batch"]) == (3, 0)
+    assert read_agent_file(file.path).joins() is None
+
+
+CONTROLLER = """
+[controller]
+state = "controller.db"
+[engine]
+kind = "nats"
+servers = ["tls://localhost:4222"]
+federation = "tests"
+roster = "federation.json"
+seed = "controller.seed"
+ca = "ca.pem"
+[seasons]
+start = 2027-01-15T08:00:00Z
+season = 3600.0
+[terms]
+dim = 2
+releases = 4
+trust = "nobody"
+"""
+
+
+def test_a_controller_takes_the_budgets_of_a_season_too(tmp_path: Path) -> None:
+    _file(tmp_path)
+    path = tmp_path / "controller" / "controller.toml"
+    path.write_text(CONTROLLER + _budgets("north", "south", "west"))
+    for season, names in ((1, ["north", "south"]), (3, ["north", "south", "west"])):
+        assert list(ControllerSettings.read(path, season=season).terms) == names
+    for wrong, named in ((_budgets("north", "south", "east"), "budgets.east"), ("", "budgets is 3")):
+        path.write_text(("" if wrong else "budgets = 3") + CONTROLLER + wrong)
+        with pytest.raises(ConfigurationError, match=named):
+            ControllerSettings.read(path, season=1)

@@ -153,6 +153,7 @@ def read_agent_file(path: str | Path, *, season: int | None = None, version: int
     settings["trust"] = trust_with(settings.get("trust", NOBODY), **numbers)
     if season is None:
         season, version = _open_season(path.parent / store)
+    settings = {"budgets": budgets} | settings
     settings |= read_place(engine, path.parent, settings, budgets, season, version)
     for key in service.keys() & {"keys", "certificate", "private_key", "client_ca"}:
         service[key] = path.parent / service[key]
@@ -160,7 +161,7 @@ def read_agent_file(path: str | Path, *, season: int | None = None, version: int
     return AgentFile(
         path=path,
         store=path.parent / store,
-        agent=AgentSettings(problem=bounds, recipe=recipe, budget=budget, budgets=budgets, **settings),
+        agent=AgentSettings(problem=bounds, recipe=recipe, budget=budget, **settings),
         service=ServiceSettings(**service),
         season=season,
         version=version,

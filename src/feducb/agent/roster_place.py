@@ -52,29 +52,39 @@ def read_place(
     """What the roster says about the agent's place: its clique, where there is a graph.
 
     A later version than the first one here also says how many agents there are, and the quorum follows; to
-    a newcomer the first one does, too, whether its ``agents`` count it or not.
+    a newcomer the first one does, too, whether its ``agents`` count it or not. Budgets are those of the
+    roster's agents: what the file says of others, who come later or have left, is for their seasons. Without
+    one of its own an agent has no place: with budgets a newcomer goes by its first season, and as sums before
+    that are not of all its agents, it reads none of them.
 
     Args:
         engine: the ``[engine]`` table.
         base: the folder that its paths are relative to.
         settings: what the other tables say.
-        budgets: everybody's, which must be those of the roster.
+        budgets: everybody's, which must be those of the roster; of agents of other versions too.
         season: of which the roster is wanted; None takes the newest.
         version: the one that the agent opened that season with, if it is known.
     """
     if engine.get("kind", "none") == "none" or "roster" not in engine:
         return {}
     rosters = rosters_of(engine, base)
-    roster, followed = in_season(rosters, season, version), {}
+    roster, followed = in_season(rosters, season, version), dict[str, Any]()
     name, agents = settings.get("name", AgentSettings.name), settings.get("agents", 1)
-    known, own = roster.agents.keys(), engine.get("agent", name)
+    own = engine.get("agent", name)
+    first = joins(rosters, own, season) if budgets and season is not None else None
+    if first is not None:
+        roster, settings = of_season(rosters, first), {**settings, "quorum": None}
+    known = roster.agents.keys()
     if roster is not rosters[0] or (own not in known and any(own in one.agents for one in rosters)):
         many = len(roster.agents)
         followed = {"agents": many, "quorum": quorum_among(settings.get("quorum"), agents, many)}
         agents = many
-    if budgets and (budgets.keys() != known or own != name):
-        listed = ", ".join(budgets)
-        raise ConfigurationError("budgets", listed, f"{', '.join(known)} as in the roster, this one as {own}")
+    if budgets:
+        others = {one for version in rosters for one in version.agents} - known
+        if budgets.keys() - others != known or own != name:
+            listed, expected = ", ".join(budgets), f"{', '.join(known)} as in the roster, this one as {own}"
+            raise ConfigurationError("budgets", listed, expected)
+        followed["budgets"] = {one: budget for one, budget in budgets.items() if one in known}
     graph = roster.edges is not None and own in known  # a stranger is refused by the engine
     # One noise for the total of all agents follows from how many there are.
     if (graph or settings["trust"].joint) and agents != len(known):

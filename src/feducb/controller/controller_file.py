@@ -164,14 +164,21 @@ class ControllerSettings:
             table = table | {"season": season}
         state = path.parent / require_text("controller.state", table["state"])
 
+        rosters, budgets = all_rosters(engine.roster, engine.ca), plain.get("budgets", {})
+        require_keys("budgets", budgets, known=tuple(budgets) if isinstance(budgets, Mapping) else ())
+
         def promised(roster: Roster) -> dict[str, Terms]:
-            return terms_of_all(plain["terms"], plain.get("budgets", {}), tuple(roster.agents))
+            others = {name for one in rosters for name in one.agents} - roster.agents.keys()
+            here = {
+                name: budgets[name] for name in budgets if name not in others
+            }  # those are of other seasons
+            return terms_of_all(plain["terms"], here, tuple(roster.agents))
 
         roster = engine.read_roster(season or season_now(table, calendar, state))
         if season is None:
             opened = season_now(table, calendar, state)
             roster = roster_agreed(engine, state, opened, lambda one: next(iter(promised(one).values())))
-        many = (len(all_rosters(engine.roster, engine.ca)[0].agents), len(roster.agents))
+        many = (len(rosters[0].agents), len(roster.agents))
         if "quorum" in table:
             table = table | {"quorum": quorum_among(table["quorum"], *many)}
         terms = promised(roster)
