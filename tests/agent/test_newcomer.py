@@ -200,9 +200,9 @@ def test_budgets_of_their_own_may_be_in_the_files_before_and_after_their_seasons
     for season in (1, 2, 3):  # before its first it reads no sum: those are not of all its agents
         west = read_agent_file(own["west"], season=season).agent
         assert (set(west.budgets), west.agents, west.quorum) == ({"north", "south", "west"}, 3, None)
-    for names in (("north", "south"), ("north", "south", "west", "east")):
+    for listed in ("north south", "north south west east"):
         own["north"].write_text(
-            file.path.read_text().split("[budgets")[0].replace("west", "north") + _budgets(*names)
+            file.path.read_text().split("[budgets")[0].replace("west", "north") + _budgets(*listed.split())
         )
         with pytest.raises(ConfigurationError, match="as in the roster"):
             read_agent_file(own["north"], season=3)

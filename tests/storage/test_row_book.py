@@ -14,6 +14,7 @@ from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.terms import Terms
 from feducb.protocol import pads
+from feducb.protocol.calendar import Calendar
 from feducb.protocol.keeping import quorum_of
 from feducb.protocol.pads import Label
 from feducb.protocol.roster import Signer
@@ -406,3 +407,23 @@ def test_settings_that_do_not_go_together_are_refused_in_a_sentence(tmp_path: Pa
     alone = Terms(problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=6)
     with pytest.raises(ConfigurationError, match=r"close_after is 3\.0, expected nothing under trust nobody"):
         open_collector(tmp_path / "other.db", {"a": alone}, close_after=3.0)
+
+
+def test_a_new_key_that_is_in_place_before_its_season_waits_for_it(tmp_path: Path) -> None:
+    """Under it nobody takes what a keeper says, and the controller would keep the roster of before."""
+    world, calendar, new = World(tmp_path), Calendar(start=1000.0, length=100.0), Signer.fresh()
+    for_controller = Signer.fresh()
+    name, terms, roster = world.names[-1], world.terms, world.roster
+    fourth = replace(roster, keepers=roster.keepers | {name: new.nkey}, controller=for_controller.nkey)
+    own = world.keeper_signers[name]
+    keeper = KeeperBook(tmp_path / "k.db", name, roster, terms, own, calendar=calendar)
+    controller = RowBook(tmp_path / "c.db", roster, terms, world.controller, calendar=calendar)
+    with keeper, controller:
+        for season, holds in ((2, roster), (3, roster), (4, fourth)):
+            keeper.renew(holds, terms, new)
+            controller.renew(holds, terms, for_controller)
+            now = calendar.starts(season) + 11.0
+            controller.publish_due(now=now)
+            assert keeper.roll(now=now)
+            assert (keeper.season, controller.season, controller.roster) == (season, season, holds)
+            assert keeper.duty.signer.nkey == holds.keepers[name]

@@ -150,8 +150,13 @@ class KeeperBook(SqliteFile):
         return self.duty.season
 
     def renew(self, roster: Roster, terms: Terms, signer: Signer) -> None:
-        """Take another roster, other terms or another key for the next season."""
+        """Take another roster, other terms or another key for the next season.
+
+        A key that was put in place before the season of its roster waits for that.
+        """
         keeper, _, _, season, _ = self._duty_of
+        if roster.keepers.get(keeper) == self.duty.signer.nkey:
+            signer = self.duty.signer
         self._duty_of = (keeper, roster, terms, season, signer)
 
     def take_late(self, roster: Roster, terms: Terms) -> bool:

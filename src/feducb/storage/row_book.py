@@ -173,7 +173,12 @@ class RowBook(SqliteFile):
         return self._gate.roster
 
     def renew(self, roster: Roster, terms: Terms, signer: Signer) -> None:
-        """Take another roster, other terms or another key for the next season."""
+        """Take another roster, other terms or another key for the next season.
+
+        A key that was put in place before the season of its roster waits for that.
+        """
+        if roster.controller == self._signer.nkey:
+            signer = self._signer
         RowGate.of(roster, terms, signer, season=self.season + 1)  # or it is refused now
         self._renewed = (roster, terms, signer)
 
