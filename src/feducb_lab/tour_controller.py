@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from feducb.carriers.flower.agent_door import AgentDoor
-from feducb.carriers.nats_keys import init as make_keys
 from feducb.privacy.terms import Terms
 from feducb.protocol.pads import Label
 from feducb.protocol.roster import Roster, Signer
@@ -22,6 +21,8 @@ class KeepersTable:
     """Keys of a federation in which every agent is a keeper too, and what agents' files say of them."""
 
     def __init__(self, folder: Path, agents: Sequence[str]) -> None:
+        from feducb.carriers.nats_keys import init as make_keys  # needs an extra that no other tour does
+
         self._folder = folder
         self.roster: Roster = make_keys(folder, agents, federation="tour", keepers=agents)
         self.controller_seed = folder / "controller" / "controller.seed"

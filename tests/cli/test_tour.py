@@ -80,3 +80,19 @@ def test_a_trust_that_the_tour_does_not_show_is_said_in_a_sentence() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 2
     assert "trust is 'controller', expected nobody or keepers, on the tour" in done.stderr
+
+
+def test_only_keepers_need_keys_and_what_makes_them() -> None:
+    needless = ("cryptography", "nkeys", "nacl", "nats")
+    run = "from feducb.cli import main; main(['tour', '--no-browser', '--seconds', '1', *sys.argv[1:]])"
+    code = f"import sys; sys.modules |= dict.fromkeys({needless}); {run}"
+    for trust, status, said in (
+        ("nobody", 0, "ended, nothing is left"),
+        ("keepers", 2, "feducb: making keys needs cryptography: pip install 'feducb[nats]'"),
+    ):
+        command = [sys.executable, "-c", code, "--trust", trust]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=600, check=False, stdin=subprocess.DEVNULL
+        )
+        assert done.returncode == status, done.stderr
+        assert said in done.stdout + done.stderr
