@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +14,7 @@ from feducb.agent.kept import misfit
 from feducb.carriers.nats_keys import init as make_keys
 from feducb.errors import ConfigurationError
 from feducb.protocol.graphs import parse_topology
+from feducb.service.api_keys import add_key
 
 LEAST = """
 version = 1
@@ -169,3 +173,29 @@ def test_a_file_of_version_1_means_what_it_meant(tmp_path: Path) -> None:
     now = _read(tmp_path, LEAST.replace("version = 1", f"version = {CURRENT_VERSION}")).agent  # type: ignore[attr-defined]
     assert (now.schedule, now.policy) == ("planned", "tempered")
     assert now.releases < 64
+
+
+def test_an_address_where_nothing_can_listen_is_said_in_one_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for service, said in (
+            (
+                f"port = {port}",
+                f"service.port is {port}, expected one on which this process may listen at 127.0.0.1",
+            ),
+            ('host = "203.0.113.1"', "service.host is '203.0.113.1', expected an address of this machine"),
+            (
+                'host = "no.such.invalid"',
+                "service.host is 'no.such.invalid', expected an address of this machine",
+            ),
+        ):
+            (tmp_path / "agent.toml").write_text(f"{LEAST}[service]\n{service}\n")
+            file = read_agent_file(tmp_path / "agent.toml")
+            if not file.store.exists():
+                Agent.open(file.store, file.agent).close()
+                add_key(file.service.keys, "application")
+            command = [sys.executable, "-m", "feducb", "agent", "serve", "--config", str(file.path)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+            assert done.returncode == 2
+            assert done.stderr.startswith(f"feducb: {said} (")
+            assert len(done.stderr.splitlines()) == 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import resource
 import signal
+import socket
 import ssl
 import sys
 from contextlib import suppress
@@ -54,6 +56,7 @@ def serve(file: AgentFile, engine: Engine | None, status: EngineFacts | None) ->
             "in a season that it never opened, since noise of old releases must not be drawn again"
         )
 
+    _require_address(file.service)
     changed: list[str] = []
 
     def waiting(now: AgentFile) -> str | None:
@@ -103,6 +106,26 @@ def serve(file: AgentFile, engine: Engine | None, status: EngineFacts | None) ->
     run(app, file.service)
 
 
+def _require_address(service: ServiceSettings) -> None:
+    """Raise in one sentence where nothing can listen; the server itself would say so in its log alone."""
+    host, port = service.host, service.port
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as tried:
+            tried.setsockopt(
+                socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+            )  # one that has just ended is no hindrance
+            tried.bind(address)
+    except OSError as error:
+        why = error.strerror or str(error)
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            raise ConfigurationError("service.host", host, f"an address of this machine ({why})") from None
+        expected = f"one on which this process may listen at {host} ({why})"
+        raise ConfigurationError("service.port", port, expected) from None
+
+
 class _Server(uvicorn.Server):
     """Says where it listens, once it does; a stop that was asked for is no failure."""
 
@@ -125,8 +148,8 @@ class _Server(uvicorn.Server):
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
         for server in self.servers:
-            for socket in server.sockets:
-                host, port = socket.getsockname()[:2]
+            for one in server.sockets:
+                host, port = one.getsockname()[:2]
                 log.info("listening", extra={"host": host, "port": port, "tls": self.config.is_ssl})
 
 
