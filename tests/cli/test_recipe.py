@@ -77,6 +77,13 @@ def test_ranges_and_levels_are_never_read_silently(shop: Path) -> None:
     )
 
 
+def test_a_log_without_rows_tells_no_kinds(shop: Path) -> None:
+    (shop / "log.csv").write_text(LOG.splitlines(keepends=True)[0])
+    _, said = _feducb(shop, "recipe", "init", "log.csv", *TAKEN, status=2)
+    assert said == "feducb: log is 'log.csv', expected at least one row: kinds and actions are told by them"
+    assert not (shop / "recipe.json").exists()
+
+
 def test_what_is_said_to_be_public_is_taken_and_noted(shop: Path) -> None:
     context = ("--context", "age:0:120,basket:0:500,returning,country:DE|FR,device", "--public", "device")
     _, noted = _feducb(shop, "recipe", "init", "log.csv", *TAKEN[:2], *context)

@@ -260,6 +260,8 @@ def _columns(log: Path) -> dict[str, list[str]]:
         for row in islice(reader, _ROWS):
             for name in names:
                 columns[name].append(row[name] or "")
+    if not columns[names[0]]:
+        raise ConfigurationError("log", str(log), "at least one row: kinds and actions are told by them")
     return columns
 
 
