@@ -66,6 +66,7 @@ def test_an_agent_from_its_first_log_to_a_restored_backup(made: Path) -> None:
     told = json.loads(_feducb(made, "status", "--json", "-", status=1)[0])
     assert (told["name"], told["releases_left"], told["counts"]["loaded"]) == ("north", 64, 2)
     said = _process(made, "status", status=1)[0]
+    assert len(re.findall(r"\bends\b", said)) == 1  # said once
     for word in ("agent north", "next release", "season ends", "64 left", f"{datetime.now():%Y-%m-}"):
         assert word in said
     assert "0 decisions taken back" in _process(made, "erase", "ada")[0]

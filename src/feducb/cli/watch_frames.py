@@ -69,7 +69,6 @@ def agent_facts(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
         *([(one["severity"], one["says"]) for one in snapshot["trouble"]] or [("wrong", "nothing known")]),
         ("season", str(snapshot["season"])),
         ("started", _moment(snapshot["started_at"])),
-        ("ends", _moment(snapshot["season_ends_at"])),
         *_all_seasons(snapshot["all_seasons"]),
     ]
     return [*first, *_promise(snapshot), *_standing(snapshot)[2:]]
