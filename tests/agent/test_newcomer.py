@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from feducb.agent import Agent
 from feducb.agent.agent_file import AgentFile, read_agent_file
@@ -17,6 +20,7 @@ from feducb.agent.upkeep import warm_start
 from feducb.agent.view import look
 from feducb.carriers import nats_keys as keys
 from feducb.carriers.key_requests import make_request, read_request
+from feducb.cli.agent import app
 from feducb.cli.watch_frames import agent_facts
 from feducb.controller.controller_file import ControllerSettings
 from feducb.errors import ConfigurationError, StoreError
@@ -52,6 +56,7 @@ kind = "nats"
 roster = "federation.json"
 ca = "ca.pem"
 """
+PLANNED = 'releases = 2\nfirst_release = "2h"\nlast_release = "3h"'
 ENGINE = {"connected": True, "failures": 0, "members": ["north", "south"], "refused": {}, "errors": {}}
 
 
@@ -171,6 +176,31 @@ def test_under_own_play_all_of_a_sum_is_the_others_and_its_records_stay_its_own(
     assert not newcomer.closed
     newcomer.close()
     sites.close()
+
+
+@pytest.mark.parametrize("trust", ["nobody", "controller"])
+def test_commands_for_a_stopped_newcomer_know_that_it_waits(tmp_path: Path, trust: str) -> None:
+    """Under own play: what they took in was counted as shared, and subtracted from sums without it."""
+    file = _file(tmp_path, trust=trust)
+    text = file.path.read_text().replace('season = "1h"', 'season = "10h"').replace("periodic", "planned")
+    started = datetime.fromtimestamp(time.time() - 3600.0, UTC).isoformat(timespec="seconds")
+    text = text.replace("2027-01-15T08:00:00Z", started).replace("releases = 4", PLANNED)
+    text = text.replace("[rewards]", '[decisions]\nplay = "own"\n[rewards]').replace('"1s"', '"0.01s"')
+    file.path.write_text(text.replace("[federation]", "agents_per_person = 1\n[federation]"))
+    with _open(read_agent_file(file.path, season=1), [time.time()]) as agent:
+        agent.decide([[1.0, 0.0], [0.0, 1.0]], person="somebody")
+    time.sleep(0.05)  # its window
+    (tmp_path / "log.csv").write_text("0.6,0.1,0.5\n" * 20)
+    config = ["--config", str(file.path)]
+    told = CliRunner().invoke(app, ["warm-start", str(tmp_path / "log.csv"), *config, "--policy", "fixed"])
+    assert told.output.startswith("20 records will not leave"), told.output
+    assert CliRunner().invoke(app, ["erase", "somebody", *config]).exit_code == 0
+    with _open(read_agent_file(file.path, season=1), [time.time()]) as agent:
+        assert agent.store.pending == 0
+        assert own_sums.read(agent.store.database, "shared") is None
+        kept = own_sums.read(agent.store.database, "kept")
+        assert kept is not None
+        assert kept.records == 21
 
 
 def test_who_is_one_of_them_waits_for_nothing(tmp_path: Path) -> None:

@@ -154,6 +154,42 @@ def test_an_agent_that_sends_no_more_after_its_restoration_does_not_say_that_it_
     assert sites.live["a"].snapshot()["own"]["says"] == "waiting for the last sum of all 3 agents"
 
 
+@pytest.mark.parametrize("sites", [{"trust": "nobody"}, {"trust": "controller"}], indirect=True)
+def test_an_agent_that_is_restored_after_the_close_closes_again_and_takes_no_log_twice(sites: Sites) -> None:
+    """What it sends no more it does not wait for; the others' sum may have a log from the lost file."""
+    log = np.full((20, 2), 0.5), np.full(20, 0.2)
+    sites.run(60)
+    backup(sites.folder / "a.db", sites.folder / "copy.db")
+    warm_start(sites.live["a"], *log, policy="fixed")
+    sites.run(25)
+    assert [sites.phase(name) for name in "abc"] == ["closed"] * 3
+    sites.live["a"].close()
+    for file in sites.folder.glob("a.db*"):
+        file.unlink()
+    assert not restore(sites.folder / "copy.db", sites.folder / "a.db", clock=lambda: sites.now).sends
+    sites.live["a"] = sites.open("a")
+    with pytest.raises(StoreError, match="load them in the next season"):
+        warm_start(sites.live["a"], *log, policy="fixed")
+    sites.visit(1)
+    sites.exchange()
+    sites.visit(1)
+    assert sites.phase() == "closed"
+    assert sites.live["a"].snapshot()["own"]["hearing"] == "heard"
+
+
+def test_records_of_the_own_phase_wait_for_no_release_even_if_the_clock_opened_the_next_season(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two fences: own play does not roll by the clock, and if it did nothing would go along."""
+    monkeypatch.setattr(AgentSettings, "rolls", property(lambda self: True))
+    sites.run(100)
+    assert sites.phase() == "closed"
+    kept = own_sums.read(sites.live["a"].store.database, "kept")
+    assert kept is not None
+    assert kept.records > 0
+    assert sites.live["a"].store.pending == 0
+
+
 def test_an_export_knows_what_raw_records_decided_though_the_clock_was_set_back(sites: Sites) -> None:
     sites.run(90)
     assert sites.phase() == "closed"

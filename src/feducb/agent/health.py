@@ -92,10 +92,15 @@ def _never_reads(facts: Facts) -> str | None:
 def _restored(facts: Facts) -> str | None:
     if not facts.get("restored"):
         return None
+    went_on = f"Season {facts['season']} may have gone on in the file that was lost after this one's backup: "
+    if facts.get("own"):
+        return (
+            f"{went_on}nothing more of it leaves. Decisions go by the sums of the others, and by own records "
+            "too once all have closed."
+        )
     return (
-        f"Season {facts['season']} may have gone on in the file that was lost after this one's backup: until "
-        f"it ends at {moment(facts['season_ends_at'])} nothing more of it leaves, and decisions go by the "
-        "sums of the others."
+        f"{went_on}until it ends at {moment(facts['season_ends_at'])} nothing more of it leaves, and "
+        "decisions go by the sums of the others."
     )
 
 

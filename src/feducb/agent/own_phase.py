@@ -78,8 +78,10 @@ def is_over(store: AgentStore, settings: AgentSettings, newest: int, *, shares: 
         store: the agent's file.
         settings: the agent's.
         newest: the number of the newest sum that it has.
-        shares: whether it is in sums; a newcomer before its first season has no batch.
+        shares: whether it is in sums; a newcomer before its first season has no batch, and a restored agent
+            that must not send any none that is still to come.
     """
+    shares = shares and not store.silent
     if settings.trust.padded:
         return store.next_label().row > settings.releases
     if settings.trust.raw:

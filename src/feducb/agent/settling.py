@@ -109,7 +109,7 @@ class Settling:
             state.counters.add("after_the_last_release", len(rows))
             if settings.closes:
                 state.store.keep_own(db, shaped, rewards)
-            if not settings.rolls:
+            if settings.closes or not settings.rolls:
                 return None  # else the next season's first release has them
         refused = None  # where no noise could cover a tally, none is written
         if settings.tally_scale is not None:

@@ -109,6 +109,11 @@ def warm_start(
     rows, worth = np.array([row for row, _, _ in records]), np.array([reward for _, reward, _ in records])
     if not settings.releases_records and settings.trust.leaves:
         raise StoreError("what a policy chose that may learn from rewards does not leave in shadow mode")
+    if agent.store.silent and settings.closes:
+        raise StoreError(
+            "this season may have gone on in the file that was lost, from which these records may be in the "
+            "others' sum: load them in the next season"
+        )
     over = agent.season_over or not settings.trust.leaves or (agent.waits and settings.play == "own")
     if over and not settings.closes:
         raise StoreError("all releases of this season are made: these records could never leave")

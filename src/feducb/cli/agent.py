@@ -362,6 +362,7 @@ def _opened(config: Path) -> Iterator[tuple[Agent, AgentSettings]]:
     except StoreInUseError as error:
         raise StoreInUseError(f"{error}: stop the agent first, or ask its service") from None
     with closing(agent):
+        agent.wait_for(file.joins())
         yield agent, file.agent
 
 
