@@ -509,6 +509,28 @@ def test_seasons_that_a_lost_file_may_have_opened_are_spent(tmp_path: Path, cloc
             restore(tmp_path / "copy.db", tmp_path / "far.db", season=far, clock=clock)
 
 
+@pytest.mark.parametrize("decided", [0, 1])
+def test_a_file_that_is_restored_into_a_new_season_starts_with_what_was_changed_since(
+    tmp_path: Path, clock: Clock, decided: int
+) -> None:
+    """As after a join, by which there are more agents; nothing has happened in the new season."""
+    trust, began, path = require_trust("controller"), clock.now, tmp_path / "a.db"
+    before = replace(SETTINGS, start=began, agents=2, trust=trust)
+    later = replace(before, agents=3)
+    assert later.terms != before.terms
+    with _open(path, clock, before) as agent:
+        for _ in range(decided):
+            agent.decide(_candidates(np.random.default_rng(6)))
+        backup(path, tmp_path / "copy.db")
+    clock.now += 1.5 * before.season
+    restore(tmp_path / "copy.db", tmp_path / "new.db", settings=later, season=3, clock=clock)
+    with _open(tmp_path / "new.db", clock, later) as restored:
+        assert restored.store.terms == later.terms
+        clock.now = began + 2 * before.season + before.release_times[0] + 1.0
+        assert restored.tick(alone=False) == 1
+        assert [(item.season, item.number) for item in restored.outbox()] == [(3, 1)]
+
+
 def test_a_restored_agent_that_sends_nothing_more_says_so_and_owes_nothing(
     agent: Agent, path: Path, tmp_path: Path, clock: Clock
 ) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -429,11 +430,12 @@ def _open_anew(
     agent_tables.revive(fresh, spent=True)
     with AgentStore.open(fresh) as store:
         terms = store.terms.to_json()
-        opened = store.new_season(
-            drop_pending=True,
-            number=season,
-            then=lambda db: agent_tables.count_as_spent(db, between, terms),
-        )
+
+        def then(db: Connection) -> None:
+            agent_tables.mark_season(db, None)  # what was decided before is none of the new one's
+            agent_tables.count_as_spent(db, between, terms)
+
+        opened = store.new_season(drop_pending=True, number=season, then=then)
     next_at = now if before.settings.start is None else before.settings.start
     return Restored(opened, True, next_at, between)
 
