@@ -531,6 +531,52 @@ def test_a_file_that_is_restored_into_a_new_season_starts_with_what_was_changed_
         assert [(item.season, item.number) for item in restored.outbox()] == [(3, 1)]
 
 
+@pytest.mark.parametrize("larger", ["in the backup", "in agent.toml"])
+@pytest.mark.parametrize("unused", [True, False])
+def test_seasons_that_a_lost_file_may_have_opened_cost_the_larger_of_two_budgets(
+    tmp_path: Path, clock: Clock, larger: str, unused: bool
+) -> None:
+    """In none of them a person has paid more than the restored file says."""
+    began, path = clock.now, tmp_path / "a.db"
+    small = replace(SETTINGS, start=began, releases=4)
+    large = replace(small, budget=replace(small.budget, epsilon=4 * small.budget.epsilon))
+    before, later = (large, small) if larger == "in the backup" else (small, large)
+    with _open(path, clock, before) as agent:
+        if not unused:
+            agent.decide(_candidates(np.random.default_rng(6)))
+        backup(path, tmp_path / "copy.db")
+    with _open(path, clock, later if unused else before) as agent:
+        agent.renewal = lambda _: (later, None)
+        while clock.now < began + 2.5 * small.season:
+            clock.now += 20.0
+            agent.tick(alone=False)
+        spent = [one.mu_spent for one in agent.ledger().accounts]
+    restore(tmp_path / "copy.db", tmp_path / "new.db", settings=later, season=5, clock=clock)
+    with _open(tmp_path / "new.db", clock, later) as restored:
+        presumed = [one.mu_spent for one in restored.ledger().accounts]
+        assert all(one <= now for one, now in zip(spent, presumed, strict=False))
+        dearer = large.terms.certificate().mu
+        assert presumed[1:] == [dearer] * 3 + [0.0]
+        assert presumed[0] == (dearer if unused else before.terms.certificate().mu)
+        assert restored.ledger().current.terms == later.terms
+
+
+def test_an_unused_season_in_a_backup_costs_the_larger_budget_where_it_goes_on_in_silence(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """The lost file took the budget of agent.toml and released; the restored one starts with it."""
+    path, settings = tmp_path / "a.db", replace(SETTINGS, start=clock.now)
+    larger = replace(settings, budget=replace(settings.budget, epsilon=4 * settings.budget.epsilon))
+    with _open(path, clock, settings):
+        backup(path, tmp_path / "copy.db")
+    clock.now += settings.release_times[0] + 1.0
+    opened = restore(tmp_path / "copy.db", tmp_path / "new.db", settings=larger, clock=clock)
+    assert (opened.season, opened.sends) == (1, False)
+    with _open(tmp_path / "new.db", clock, larger) as restored:
+        assert restored.ledger().mu_of_a_regular == larger.terms.certificate().mu
+        assert (restored.tick(alone=False), restored.outbox()) == (0, [])
+
+
 def test_a_restored_agent_that_sends_nothing_more_says_so_and_owes_nothing(
     agent: Agent, path: Path, tmp_path: Path, clock: Clock
 ) -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "is_complete",
     "latest_number",
     "may_carry",
+    "mu_of",
     "next_opening",
     "over_budget",
     "view_spent",
@@ -166,7 +167,7 @@ def view_spent(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, Any
     """
     left = "EXISTS (SELECT 1 FROM outgoing WHERE outgoing.season = seasons.season)"
     query = f"SELECT terms, {left} FROM seasons WHERE {left} OR continued_elsewhere"
-    spent = [(mu, known) for terms, known in db.execute(query) if (mu := _mu_of(terms)) > 0.0]
+    spent = [(mu, known) for terms, known in db.execute(query) if (mu := mu_of(terms)) > 0.0]
     mu = math.hypot(*(mu for mu, _ in spent))
     delta = settings.most_delta or settings.budget.delta
     return {
@@ -179,7 +180,8 @@ def view_spent(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, Any
 
 
 @lru_cache(maxsize=64)
-def _mu_of(terms: str) -> float:
+def mu_of(terms: str) -> float:
+    """What a season under these terms, as text, costs a person if anything leaves."""
     promised = Terms.from_json(terms)
     return promised.certificate().mu if promised.trust.leaves else 0.0
 

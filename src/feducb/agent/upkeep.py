@@ -22,11 +22,12 @@ from feducb.agent.durable import Agent
 from feducb.agent.gain import LANES
 from feducb.agent.kept import Season, placed, season_in
 from feducb.agent.requests import fitting
-from feducb.agent.season_roll import latest_number
+from feducb.agent.season_roll import latest_number, mu_of
 from feducb.agent.settings import SAME_START, AgentSettings
 from feducb.agent.visitors import retold
 from feducb.errors import ConfigurationError, StoreError
 from feducb.formats import EXPORT
+from feducb.privacy.terms import Terms
 from feducb.storage import AgentStore, agent_tables, events, operator_log, own_sums
 from feducb.storage.agent_store import is_text
 from feducb.system import counted, current_user
@@ -343,16 +344,20 @@ def restore(
         that season leaves: what waited is dropped, the season counts as spent, and decisions go by others'
         sums. In a new season it sends, if the agent never opened that one: one that the clock may have
         opened since is refused. All between that of the backup and the new one count as spent, since the
-        lost file may have released in them. When a release was due, and which season the clock opened, is
-        asked of the settings in the backup and of those given, which the lost file may have taken since:
-        what either says may be out is. Where their seasons are others, it may have gone by third ones in
-        between, which nobody here knows: then a new season is needed, and the word that it is one.
+        lost file may have released in them: under the terms of the backup, or those of the settings given if
+        they cost a person more; so does the season of the backup if nothing had happened in it. When a
+        release was due, and which season the clock opened, is asked of the settings in the backup and of
+        those given, which the lost file may have taken since: what either says may be out is. Where their
+        seasons are others, it may have gone by third ones in between, which nobody here knows: then a new
+        season is needed, and the word that it is one.
 
     Args:
         backup_path: made by `backup`; the file that it was made of is gone, and no other copy is opened.
         path: of the new file.
-        settings: with which the lost file was last opened, as `agent.toml` has them; only if no season's
-            start, length, number or releases changed since the backup may they be left out.
+        settings: with which the lost file was last opened, as `agent.toml` has them; only if neither a
+            budget nor any season's start, length, number or releases changed since the backup may they be
+            left out. If it had a larger budget in between, which nobody knows here, give settings with that
+            one: the new season opens with what `agent.toml` says when the agent starts.
         season: a new one that this agent never opened; where seasons were opened by hand, and you do not
             know how far it got, one beyond what it can have reached: each between costs as if it had been.
         never_opened: states that the lost file never opened ``season``, whatever start, length and numbering
@@ -401,6 +406,12 @@ def _has_other_seasons(before: Season, later: AgentSettings) -> bool:
     return known.length != now.length or abs(known.starts(number) - now.starts(number)) > SAME_START
 
 
+def _dearest(before: Terms, settings: AgentSettings | None) -> Terms:
+    """What a season counts as that the lost file may have opened under either terms."""
+    may = [before] if settings is None else [settings.terms, before]
+    return max(may, key=lambda terms: mu_of(terms.to_json()))
+
+
 def _open_anew(
     fresh: Path, settings: AgentSettings | None, season: int, now: float, *, never_opened: bool
 ) -> Restored:
@@ -429,11 +440,14 @@ def _open_anew(
         raise ConfigurationError("season", season, f"{expected} as spent")
     agent_tables.revive(fresh, spent=True)
     with AgentStore.open(fresh) as store:
-        terms = store.terms.to_json()
+        charged = _dearest(store.terms, settings)
+        if unused:
+            with store.writing() as db:
+                store.restate(db, charged)
 
         def then(db: Connection) -> None:
             agent_tables.mark_season(db, None)  # what was decided before is none of the new one's
-            agent_tables.count_as_spent(db, between, terms)
+            agent_tables.count_as_spent(db, between, charged.to_json())
 
         opened = store.new_season(drop_pending=True, number=season, then=then)
     next_at = now if before.settings.start is None else before.settings.start
@@ -469,6 +483,9 @@ def _open_again(fresh: Path, settings: AgentSettings | None, now: float) -> Rest
     # Rows are also built out of their time, to make up for one that was closed empty: no clock tells.
     may_send = not kept.settings.trust.padded and not silent and not changed
     sends = may_send and all(made.get(group, 0) >= due for group in groups)
+    if unused and not sends and _dearest(kept.settings.terms, settings) != kept.settings.terms:
+        agent_tables.revive(fresh, spent=False)
+        Agent.open(fresh, settings, clock=lambda: now).close()  # as the lost file may have been
     agent_tables.revive(fresh, spent=not sends)
     if not sends:
         with AgentStore.open(fresh) as store:
