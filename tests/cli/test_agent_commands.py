@@ -76,7 +76,7 @@ def test_an_agent_from_its_first_log_to_a_restored_backup(made: Path) -> None:
     assert "agree to lose them with --drop-open\n" in _feducb(made, "new-season", status=2)[1]
     assert "season 2" in _process(made, "new-season", "--drop-open")[0]
     (made / "north.db").rename(made / "lost.db")
-    assert "in season 9" in _process(made, "restore", "copy.db", "--season", "9")[0]
+    assert "in season 9" in _process(made, "restore", "copy.db", "--season", "9", "--lost")[0]
     assert json.loads(_feducb(made, "status", "--json", "-", status=1)[0])["counts"]["loaded"] == 2
 
 
@@ -90,10 +90,25 @@ def test_a_backup_is_restored_by_the_seasons_of_agent_toml(tmp_path: Path) -> No
     (tmp_path / "agent.db").unlink()
     config = tmp_path / "agent.toml"
     config.write_text(config.read_text().replace('season = "30d"', 'season = "1d"'))
-    assert "expected at least 12" in _feducb(tmp_path, "restore", "copy.db", "--season", "5", status=2)[1]
-    again = ("restore", "copy.db", "--season", "12")
-    assert "never opened it (--never-opened)" in _feducb(tmp_path, *again, status=2)[1]
-    assert "in season 12" in _feducb(tmp_path, *again, "--never-opened")[0]
+    again = ("restore", "copy.db", "--lost", "--season")
+    assert "expected at least 12" in _feducb(tmp_path, *again, "5", status=2)[1]
+    assert "never opened it (--never-opened)" in _feducb(tmp_path, *again, "12", status=2)[1]
+    assert "in season 12" in _feducb(tmp_path, *again, "12", "--never-opened")[0]
+
+
+@pytest.mark.parametrize("season", [(), ("--season", "9")])
+def test_a_backup_is_restored_only_on_the_word_that_the_other_file_is_gone(
+    made: Path, season: tuple[str, ...]
+) -> None:
+    """Also in a new season: where the old file goes on, both would release what one budget covers."""
+    _feducb(made, "backup", "copy.db")
+    (made / "elsewhere").mkdir()
+    for one in made.glob("north.db*"):
+        one.rename(made / "elsewhere" / one.name)
+    said = _feducb(made, "restore", "copy.db", *season, status=2)[1]
+    assert "--lost is None, expected your word that the file is gone" in said
+    assert not (made / "north.db").exists()
+    assert "open in season" in _feducb(made, "restore", "copy.db", *season, "--lost")[0]
 
 
 def test_a_changed_number_of_agents_is_named_and_not_a_term_that_follows_from_it(tmp_path: Path) -> None:
@@ -183,7 +198,7 @@ def test_keys_are_rotated(made: Path) -> None:
         (("status", "--config", "other.toml"), "agent init"),
         (("backup", "north.db"), "does not exist"),
         (("warm-start", "nothing.csv"), "nothing.csv"),
-        (("restore", "agent.toml", "--season", "2"), "move it away first"),
+        (("restore", "agent.toml", "--season", "2", "--lost"), "move it away first"),
         (("create",), "does not exist yet"),
         (("init", "other.toml", "--name", "north"), "moved away"),
         (("init", "other.toml", "--name", "other", "--start", "noon"), "--start is 'noon', expected a time"),

@@ -172,8 +172,8 @@ def restore(
     ),
     lost: bool = option(
         False,
-        "State that the file is gone that was backed up: no copy of it is opened any more, and no season was "
-        "opened by hand since.",
+        "Needed: states that the file is gone that was backed up, so that no copy of it is opened any more; "
+        "and without --season, that no season was opened by hand since.",
         "--lost",
     ),
     never_opened: bool = option(
@@ -189,8 +189,9 @@ def restore(
     If nothing of the season can have left since the backup, the agent goes on in it. If something can, it
     sends nothing more in this season, and plays by the others' sums until the next.
     """
-    if season is None and not lost:
-        raise ConfigurationError("restore", "nothing more", "--lost, or --season with a new one")
+    if not lost:
+        expected = "your word that the file is gone that was backed up: else both would release"
+        raise ConfigurationError("--lost", None, expected)
     file = read_agent_file(config)
     store = file.store
     opened = upkeep.restore(source, store, settings=file.agent, season=season, never_opened=never_opened)
