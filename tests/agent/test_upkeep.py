@@ -577,6 +577,40 @@ def test_an_unused_season_in_a_backup_costs_the_larger_budget_where_it_goes_on_i
         assert (restored.tick(alone=False), restored.outbox()) == (0, [])
 
 
+def test_a_log_that_a_lost_file_may_have_released_is_loaded_only_on_the_word_that_it_did_not(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """Else its records are in releases of two seasons, and a person in it pays twice."""
+    path, began = tmp_path / "a.db", clock.now
+    settings = replace(SETTINGS, start=began)
+    draws = np.random.default_rng(6)
+    log, rewards = _candidates(draws, 20), draws.uniform(-1, 1, 20)
+    with _open(path, clock, settings) as agent:
+        backup(path, tmp_path / "copy.db")
+        warm_start(agent, log, rewards, policy="fixed")
+    opened = restore(tmp_path / "copy.db", tmp_path / "at_once.db", settings=settings, clock=clock)
+    with _open(tmp_path / "at_once.db", clock, settings) as restored:
+        assert opened.sends  # so that nothing has left since: not the log either
+        assert warm_start(restored, log, rewards, policy="fixed").entered == 20
+    with _open(path, clock, settings) as agent:
+        clock.now += settings.release_times[0] + 1.0
+        assert agent.tick(alone=False) == 1
+    restore(tmp_path / "copy.db", tmp_path / "new.db", settings=settings, clock=clock)
+    for number in (2, 3):
+        with _open(tmp_path / "new.db", clock, settings) as restored:
+            clock.now = began + (number - 1) * settings.season + 1.0
+            while restored.store.season < number:
+                clock.now += 10.0
+                restored.tick(alone=False)
+            with pytest.raises(StoreError, match="the one that was lost may have loaded"):
+                warm_start(restored, log, rewards, policy="fixed")
+            assert _batch(restored) == [0] * 9
+    with _open(tmp_path / "new.db", clock, settings) as restored:
+        assert warm_start(restored, log, rewards, policy="fixed", never_loaded=True).entered == 20
+        with pytest.raises(StoreError, match="loaded before"):
+            warm_start(restored, log, rewards, policy="fixed", never_loaded=True)
+
+
 def test_a_restored_agent_that_sends_nothing_more_says_so_and_owes_nothing(
     agent: Agent, path: Path, tmp_path: Path, clock: Clock
 ) -> None:

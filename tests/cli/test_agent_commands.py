@@ -78,6 +78,10 @@ def test_an_agent_from_its_first_log_to_a_restored_backup(made: Path) -> None:
     (made / "north.db").rename(made / "lost.db")
     assert "in season 9" in _process(made, "restore", "copy.db", "--season", "9", "--lost")[0]
     assert json.loads(_feducb(made, "status", "--json", "-", status=1)[0])["counts"]["loaded"] == 2
+    (made / "later.csv").write_text("0.3,0.3,0.5\n")
+    later = ("warm-start", "later.csv", "--policy", "fixed")
+    assert "that it never did (--never-loaded)" in _feducb(made, *later, status=2)[1]
+    assert "1 record waits" in _process(made, *later, "--never-loaded")[0]
 
 
 def test_a_backup_is_restored_by_the_seasons_of_agent_toml(tmp_path: Path) -> None:

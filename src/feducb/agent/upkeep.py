@@ -67,6 +67,7 @@ def warm_start(
     persons: Sequence[str | None] | None = None,
     *,
     policy: Literal["fixed"] | None = None,
+    never_loaded: bool = False,
     by: str | None = None,
 ) -> Loaded:
     """Take own logged records in, once; says what became of them.
@@ -88,6 +89,8 @@ def warm_start(
             are exact, and one that was missing would tell.
         persons: whose record it is, where a person may come more than once.
         policy: ``fixed`` states that the log's policy was public and did not learn from these rewards.
+        never_loaded: states that no record of it was loaded in a file that was lost. Needed for ever once
+            this one took its place (`restore`), unless nothing can have left the lost one since the backup.
         by: who does it, for the operator log.
     """
     settings, count = agent.settings, len(rewards)
@@ -126,6 +129,11 @@ def warm_start(
                 agent.store.find_person(db, person)
         if agent_tables.was_loaded(db, digest):
             raise StoreError("this log was loaded before; its records would count twice")
+        if settings.trust.leaves and not never_loaded and agent_tables.has_gone_on_elsewhere(db):
+            raise StoreError(
+                "this file is from a backup, and the one that was lost may have loaded these records and "
+                "released them: load them only on the word that it never did (--never-loaded)"
+            )
         entered = 0
         groups = np.array([agent.draw_group() for _ in worth])
         for group in range(0 if over else settings.groups):

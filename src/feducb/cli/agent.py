@@ -290,6 +290,11 @@ def warm_start(
         None, "Needed: 'fixed' states that the log's policy was public and did not learn from its rewards."
     ),
     reward: str = option("reward", "With a recipe: the column with what came of it."),
+    never_loaded: bool = option(
+        False,
+        "Needed in a file from a backup: states that the lost one never loaded any of these records.",
+        "--never-loaded",
+    ),
 ) -> None:
     """Start from own logs: each record enters the next release once, at the same price as any other.
 
@@ -303,6 +308,7 @@ def warm_start(
             actions,
             rewards,
             policy=policy,  # type: ignore[arg-type]  # any text: it is refused there
+            never_loaded=never_loaded,
         )
     if loaded.kept:
         typer.echo(f"{counted(loaded.kept, 'record')} will not leave: the agent's own phase alone reads them")

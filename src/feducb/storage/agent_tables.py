@@ -365,6 +365,11 @@ def continued_elsewhere(db: sqlite3.Connection, season: int) -> bool:
     return bool(db.execute(query, (season,)).fetchone()[0])
 
 
+def has_gone_on_elsewhere(db: sqlite3.Connection) -> bool:
+    """Whether any season may have: whatever is not known here of the file that was lost may have left it."""
+    return bool(db.execute("SELECT EXISTS (SELECT 1 FROM seasons WHERE continued_elsewhere)").fetchone()[0])
+
+
 def copy_to(path: str | Path, target: Path) -> None:
     """Copy an agent's file, which may be in use, and mark the copy as a backup: no store opens it."""
     with closing(look_into(path)) as source:
