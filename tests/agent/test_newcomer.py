@@ -21,6 +21,7 @@ from feducb.agent.view import look
 from feducb.carriers import nats_keys as keys
 from feducb.carriers.key_requests import make_request, read_request
 from feducb.cli.agent import app
+from feducb.cli.program import app as program
 from feducb.cli.watch_frames import agent_facts
 from feducb.controller.controller_file import ControllerSettings
 from feducb.errors import ConfigurationError, StoreError
@@ -201,6 +202,30 @@ def test_commands_for_a_stopped_newcomer_know_that_it_waits(tmp_path: Path, trus
         kept = own_sums.read(agent.store.database, "kept")
         assert kept is not None
         assert kept.records == 21
+
+
+def test_the_page_to_sign_knows_that_a_newcomer_waits(tmp_path: Path) -> None:
+    """It is none of those who release in this season, and nothing has left it."""
+    file, now = _file(tmp_path), [START + 10.0]
+
+    def page() -> str:
+        given = ["privacy", "statement", "--store", str(file.store), "--out", "-"]
+        told = CliRunner().invoke(program, given)
+        assert told.exit_code == 0, told.output
+        return told.output
+
+    with _open(file, now):
+        said = page()
+    assert "comes in with season 3: it releases nothing before, and nothing has left it so far" in said
+    assert "Season 1, from 2027-01-15 08:00 UTC to 2027-01-15 09:00 UTC |" in said  # no release is due
+    assert "one of" not in said.split("Parties")[1].split("\n")[0]
+    with _open(file, now) as agent:
+        while agent.store.season < 3:
+            now[0] += 300.0
+            agent.tick(alone=False)
+    said = page()
+    assert "agent west, one of 3 agents" in said
+    assert "the last release is due 2027-01-15 11:00 UTC" in said
 
 
 def test_who_is_one_of_them_waits_for_nothing(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from feducb.cli.options import Dim, option, takes_options
 from feducb.cli.output import note, require_writable
 from feducb.cli.promised import VISITED, Promised, as_json
 from feducb.config import Budget, Problem
-from feducb.errors import ConfigurationError
+from feducb.errors import ConfigurationError, FeducbError
 from feducb.models import with_contexts
 from feducb.privacy.circumstances import Kept, Signed
 from feducb.privacy.statement import Circumstances, statement, to_markdown
@@ -234,14 +234,16 @@ def _read_store(path: Path) -> tuple[Terms, dict[str, Any], _Found]:
 def _stated_in(db: sqlite3.Connection, path: Path) -> _Found:
     from feducb.agent.kept import season_to_begin
     from feducb.storage import StoreError, agent_tables, sqlite
+    from feducb.storage.store import read_ledger
 
     try:
         season, settings, started_at = season_to_begin(db, path, None, time.time())
     except StoreError:  # a controller's; or an agent's that no agent ever opened, which keeps nothing yet
         return _Found(Kept(of="controller") if sqlite.kind_of(db, path) == "controller" else None)
+    joins = _joins(path)
     if agent_tables.is_unused(db):
         note(f"nothing has happened in season {season} yet: until then agent.toml may still change it")
-    due = settings.release_times[-1:]  # none where nothing leaves
+    due = settings.release_times[-1:] if joins is None else ()  # none where nothing leaves
     kept = Kept(
         name=settings.name,
         agents=settings.agents,
@@ -251,6 +253,8 @@ def _stated_in(db: sqlite3.Connection, path: Path) -> _Found:
         last_release=started_at + due[0] if due else None,
         window=settings.window,
         keep_events=settings.keep_events,
+        joins=joins,
+        has_released=read_ledger(db).mu_of_a_regular > 0.0,
     )
     return _Found(
         kept,
@@ -260,3 +264,16 @@ def _stated_in(db: sqlite3.Connection, path: Path) -> _Found:
         settings.play,
         settings.holdout,
     )
+
+
+def _joins(store: Path) -> int | None:
+    """With which later season an agent comes in, as an agent.toml says that names its file."""
+    from feducb.agent.agent_file import read_agent_file
+
+    for config in {store.resolve().with_name("agent.toml"), Path("agent.toml").resolve()}:
+        try:
+            if config.is_file() and (file := read_agent_file(config)).store.resolve() == store.resolve():
+                return file.joins()
+        except (FeducbError, OSError) as error:
+            note(f"{config} does not say whether the agent is one of the federation's already: {error}")
+    return None

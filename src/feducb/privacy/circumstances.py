@@ -65,6 +65,8 @@ class Kept:
         last_release: likewise, when the last release is due.
         window: seconds for which a reward may come.
         keep_events: seconds for which raw events are kept after that.
+        joins: with which later season the agent comes in; None if it is one of the federation's already.
+        has_released: whether anything has left, or may have.
     """
 
     of: Literal["agent", "controller"] = "agent"
@@ -76,6 +78,8 @@ class Kept:
     last_release: float | None = None
     window: float = 0.0
     keep_events: float = 0.0
+    joins: int | None = None
+    has_released: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,6 +146,9 @@ def parties(kept: Kept | None, keepers: tuple[str, ...], clique: tuple[str, ...]
     if kept.of == "controller":
         return "the controller of a federation, whom its agents trust"
     others = ", on its own" if kept.agents == 1 else f", one of {kept.agents} agents"
+    if kept.joins is not None:
+        so_far = "" if kept.has_released else ", and nothing has left it so far"
+        others = f", which comes in with season {kept.joins}: it releases nothing before{so_far}"
     words = f"agent {kept.name}{others}"
     if clique:
         return f"{words}; its clique: {', '.join(clique)}"
