@@ -52,6 +52,7 @@ GREEN: dict[str, Any] = {
         "sum_refused": None,
         "unanswered": 0,
         "rows": None,
+        "newest": [1, 4],
         "members": ["east", "north", "south"],
         "clock_off": 0.0,
     },
@@ -118,6 +119,9 @@ WELL: tuple[dict[str, Any], ...] = (
     _engine(clock_off=None),
     _engine(clock_off=89.0),
     _engine(members=[]),
+    # A newcomer's first season: the newest sum is of the season before, which did not have it.
+    {"season": 2, "agents": 4, "team": 4},
+    {"season": 2, "name": "west", "agents": 4, "team": 4},
 )
 
 
@@ -263,6 +267,7 @@ def test_a_controller_is_green_while_all_is_well() -> None:
         {"waits": {"number": 5, "since": NOW - 359, "here": ["a"]}},
         {"rows": {"since": NOW - 9, "waiting": "Row 5 waits for keeper b."}},
         {"newest_sum": None, "agents_in_it": []},
+        {"season": 2, "agents": ["a", "b", "c", "d"], "last_seen": dict.fromkeys("abcd", NOW)},  # d is new
         {"season_ends_at": NOW + 1},
         {"connected": False, "failures": 0},  # it has just started
     )

@@ -6,6 +6,7 @@ Beside it: ``running``, ``disk`` (why nothing can be written), ``misfit`` (`kept
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from feducb.protocol import engine_health, trouble
@@ -130,15 +131,22 @@ def _no_sum(facts: Facts) -> str | None:
     )
 
 
+def _members(facts: Facts) -> Sequence[str]:
+    """Who is in the newest sum of the open season; one of the season before is by that one's roster."""
+    engine = facts.get("engine") or {}
+    season, _ = engine.get("newest") or (None, None)
+    return engine.get("members") or () if season == facts["season"] else ()
+
+
 def _not_in_sum(facts: Facts) -> str | None:
-    members = (facts.get("engine") or {}).get("members")
+    members = _members(facts)
     if not members or facts["name"] in members or facts.get("restored") or facts.get("joins"):
         return None  # these two say why
     return "This agent is not in the newest sum: what it sent came too late, or not at all."
 
 
 def _others_missing(facts: Facts) -> str | None:
-    members = (facts.get("engine") or {}).get("members")
+    members = _members(facts)
     if not members or len(members) >= facts["team"]:
         return None
     there = f"{len(members)} of {facts['team']} agents"

@@ -67,7 +67,8 @@ def _row_waits(facts: Facts) -> str | None:
 
 
 def _missing(facts: Facts) -> str | None:
-    if not facts.get("newest_sum"):
+    season, _ = facts.get("newest_sum") or (None, None)
+    if season != facts.get("season"):  # of the season before: that had another roster, maybe
         return None
     missing = [name for name in facts["agents"] if name not in (facts.get("agents_in_it") or ())]
     return f"The newest sum lacks {some_of(missing)}." if missing else None
