@@ -242,7 +242,8 @@ ASKED: dict[str, Any] = {
     "rows": None,
 }
 CONTROLLER_WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "stopped": ({"running": False}, "does not run"),
+    "stopped": ({"running": False, "seconds_ago": 31.0}, "does not run"),
+    "hangs": ({"seconds_ago": 31.0}, "not said how it stands since 1970-01-10 23:59 UTC: it hangs"),
     "broker": ({"connected": False, "last_error": "refused"}, "not reached. refused"),
     "season_over": ({"season_ends_at": NOW}, "Season 1 has been over since"),
     "quorum": ({"waits": {"number": 5, "since": NOW - 361, "here": ["a"]}}, "needs 2. Missing: b, c."),
@@ -268,6 +269,7 @@ def test_a_controller_is_green_while_all_is_well() -> None:
         {"rows": {"since": NOW - 9, "waiting": "Row 5 waits for keeper b."}},
         {"newest_sum": None, "agents_in_it": []},
         {"season": 2, "agents": ["a", "b", "c", "d"], "last_seen": dict.fromkeys("abcd", NOW)},  # d is new
+        {"seconds_ago": 30.0},
         {"season_ends_at": NOW + 1},
         {"connected": False, "failures": 0},  # it has just started
     )
@@ -284,6 +286,7 @@ def test_a_keeper_s_conditions() -> None:
     assert judge_keeper(well) == []
     for change, kind in (
         ({"running": False}, "stopped"),
+        ({"seconds_ago": 31.0}, "hangs"),
         ({"halted": "its file is old"}, "keeper_halted"),
         ({"second_lists": 2}, "second_list"),
         ({"connected": False, "failures": 3}, "broker"),

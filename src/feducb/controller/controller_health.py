@@ -1,7 +1,7 @@
 """What is wrong with a controller or a keeper: the list of each, over what they say about themselves.
 
 Besides what a controller's status has (`carriers.controller_process`): ``agents``, all by name; ``running``,
-where somebody looked; and ``at``, when.
+and ``seconds_ago``, when it said so, where somebody looked; and ``at``, when.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ def _refused(facts: Facts) -> str | None:
 
 CONTROLLER: Final = (
     engine_health.STOPPED,
+    engine_health.HANGS,
     Condition("broker", WRONG, _broker),
     Condition("season_over", WRONG, _season_over),
     Condition("quorum", WRONG, _quorum),
