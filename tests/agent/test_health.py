@@ -68,6 +68,7 @@ def _engine(**facts: Any) -> dict[str, Any]:
 # What is changed, and what must be said then. Patience is 15 min in a season of 30 days.
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "stopped": ({"running": False}, "does not run"),
+    "hangs": ({"seconds_ago": 31.0}, "not said how it stands since 1970-01-10 23:59 UTC"),
     "disk": ({"disk": "the disk is full"}, "no decision is made: the disk is full"),
     "misfit": ({"misfit": "agents is 2, expected 3"}, "waits for the next one: agents is 2"),
     "halted": (

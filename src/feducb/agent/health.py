@@ -177,6 +177,7 @@ def _year(facts: Facts) -> str | None:
 _DISK: Final = Condition("disk", WRONG, _disk)
 AGENT: Final = (
     engine_health.STOPPED,
+    engine_health.HANGS,
     _DISK,
     Condition("misfit", DOUBTFUL, _misfit),
     _warned("halted", WRONG, before="This agent has halted: "),

@@ -203,7 +203,8 @@ def look(
         season = season_to_begin(db, path, settings, now)
         facts = view(db, season, agent_tables.read_counts(db), keepers=keepers, joins=joins)
         later = view_over_time(db, season, now=now) if over_time else {}
-    running, engine = read_engine_file(Path(path).resolve())
-    beside = {"at": now, "running": running, "engine": engine, "misfit": misfit}
+    said = read_engine_file(Path(path).resolve())
+    beside = {"at": now, "running": said.running, "engine": said.engine, "misfit": misfit}
+    beside["seconds_ago"] = None if said.at is None else now - said.at
     beside["keeper"] = None if keeper is None else look_at_keeper(keeper)
     return with_trouble(facts | beside | later)
