@@ -13,9 +13,11 @@ import pytest
 from feducb.agent import Agent, AgentSettings, warning
 from feducb.agent.health import AGENT, with_trouble
 from feducb.agent.view import look
+from feducb.carriers.controller_process import season_times
 from feducb.carriers.nats.link_status import EngineStatus
 from feducb.config import Budget, Problem
 from feducb.controller.controller_health import judge_controller, judge_keeper
+from feducb.protocol.calendar import Calendar
 from feducb.protocol.trouble import News, exit_status
 
 DAY = 86400.0
@@ -230,6 +232,9 @@ ASKED: dict[str, Any] = {
     "running": True,
     "connected": True,
     "season": 1,
+    "watches_since": 0.0,
+    "season_started_at": 0.0,
+    "season_ends_at": 30 * DAY,
     "agents": ["a", "b", "c"],
     "quorum": 2,
     "deadline": 60.0,
@@ -242,17 +247,22 @@ ASKED: dict[str, Any] = {
     "last_refusals": {"a": {"at": NOW - 10, "text": "before its last message was stored"}},
     "rows": None,
 }
+ALL_SEEN = dict.fromkeys("abc", 100 * DAY)
+THIRD = {"season": 3, "season_started_at": 8 * DAY, "season_ends_at": 12 * DAY}  # of four days each
 CONTROLLER_WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "stopped": ({"running": False, "seconds_ago": 31.0}, "does not run"),
     "hangs": ({"seconds_ago": 31.0}, "not said how it stands since 1970-01-10 23:59 UTC: it hangs"),
     "broker": ({"connected": False, "last_error": "refused"}, "not reached. refused"),
-    "season_over": ({"season_ends_at": NOW}, "Season 1 has been over since"),
+    "season_over": ({"at": 33 * DAY + 300, "last_seen": ALL_SEEN}, "over since 1970-01-31 00:00 UTC"),
+    "no_sum": (THIRD | {"newest_sum": [1, 4]}, "without a sum: the newest is of season 1, and season 3"),
+    "no_sum, ever": (THIRD | {"newest_sum": None}, "without a sum: there is none at all"),
     "quorum": ({"waits": {"number": 5, "since": NOW - 361, "here": ["a"]}}, "needs 2. Missing: b, c."),
     "row_waits": ({"rows": {"since": NOW - 11, "waiting": "Row 5 waits for keeper b."}}, "keeper b"),
     "refused": ({"last_refusals": {"b": {"at": NOW, "text": "variance 3"}}}, "b: variance 3"),
     "missing": ({"agents_in_it": ["a", "b"]}, "lacks c"),
     "late": ({"arrivals": {"a": 100.0, "b": 161.0}}, "b (61 s)"),
-    "silent": ({"last_seen": {"a": NOW - 901}}, "Not heard of for a quarter of an hour: a."),
+    "silent": ({"last_seen": {"a": NOW - 901, "b": NOW, "c": NOW}}, "for a quarter of an hour: a."),
+    "silent, since it runs": ({"last_seen": {}, "watches_since": NOW - 901}, "of an hour: a, b, c."),
 }
 
 
@@ -260,7 +270,7 @@ CONTROLLER_WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_controller_s_conditions(kind: str) -> None:
     change, words = CONTROLLER_WRONG[kind]
     (found,) = judge_controller(ASKED | change)
-    assert (found["kind"], words in found["says"]) == (kind, True)
+    assert (found["kind"], words in found["says"]) == (kind.partition(",")[0], True)
 
 
 def test_a_controller_is_green_while_all_is_well() -> None:
@@ -271,7 +281,11 @@ def test_a_controller_is_green_while_all_is_well() -> None:
         {"newest_sum": None, "agents_in_it": []},
         {"season": 2, "agents": ["a", "b", "c", "d"], "last_seen": dict.fromkeys("abcd", NOW)},  # d is new
         {"seconds_ago": 30.0},
-        {"season_ends_at": NOW + 1},
+        {"at": 33 * DAY + 299, "last_seen": ALL_SEEN},  # it waits for the last sum
+        THIRD | {"newest_sum": [2, 4], "agents_in_it": ["a"]},
+        THIRD | {"newest_sum": None, "watches_since": 4 * DAY + 1},  # it has not seen a whole season
+        {"newest_sum": None, "last_seen": {}, "watches_since": NOW - 899},
+        {"newest_sum": None, "last_seen": {"a": NOW, "b": NOW}, "season_started_at": NOW - 899},  # c is new
         {"connected": False, "failures": 0},  # it has just started
     )
     for change in well:
@@ -280,6 +294,15 @@ def test_a_controller_is_green_while_all_is_well() -> None:
         ASKED | {"deadline": None, "waits": {"number": 5, "since": 0.0, "here": ["a"]}}
     )
     assert "needs all of them. Missing: b, c." in everybody[0]["says"]
+
+
+def test_a_controller_knows_its_seasons_times_and_since_when_agents_could_come() -> None:
+    """By its calendar: before the first season's start nobody need be there."""
+    calendar = Calendar(start=2 * DAY, length=4 * DAY)
+    for began, watches in ((DAY, 2 * DAY), (9 * DAY, 9 * DAY)):
+        times = {"watches_since": watches, "season_started_at": 6 * DAY, "season_ends_at": 10 * DAY}
+        assert season_times(calendar, 2, began) == times
+    assert season_times(None, 2, DAY) == {"watches_since": DAY}
 
 
 def test_a_keeper_s_conditions() -> None:
