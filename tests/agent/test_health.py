@@ -67,6 +67,11 @@ def _engine(**facts: Any) -> dict[str, Any]:
     return {"engine": GREEN["engine"] | facts}
 
 
+def _spent(most: float | None, epsilon: float, with_next: float) -> dict[str, Any]:
+    spent = {"most_epsilon": most, "epsilon": epsilon, "epsilon_with_next": with_next}
+    return {"all_seasons": spent | {"seasons": 2}}
+
+
 # What is changed, and what must be said then. Patience is 15 min in a season of 30 days.
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "stopped": ({"running": False}, "does not run"),
@@ -94,7 +99,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "clock": (_engine(clock_off=-120.0), "120 s or more behind"),
     "restored": ({"restored": True}, "until it ends at 1970-01-31 00:00 UTC nothing more of it leaves"),
     "others_missing": (_engine(members=["north", "south"]), "2 of 3 agents"),
-    "year": ({"all_seasons": {"most_epsilon": 4.0, "epsilon": 3.7}}, "ε = 3.7 is spent"),
+    "year": (_spent(4.0, 3.7, 3.9), "ε = 3.7 is spent"),
     "changed": ({"warnings": {"changed": "seasons disagree"}}, "Seasons disagree."),
     "keep_events": ({"warnings": {"keep_events": "nothing comes of them"}}, "Nothing comes"),
     "last_sum": ({"warnings": {"last_sum": "published with 2 of 3"}}, "Published with 2 of 3."),
@@ -114,8 +119,8 @@ WELL: tuple[dict[str, Any], ...] = (
     {"at": 40 * DAY, "next_due_at": None, "own": {"phase": "alone"}},
     {"engine": None},
     {"keeper": KEEPER},
-    {"all_seasons": {"most_epsilon": 4.0, "epsilon": 3.5}},
-    {"all_seasons": {"most_epsilon": None, "epsilon": 3.5}},
+    _spent(4.0, 3.5, 3.9),
+    _spent(None, 3.5, 5.0),
     _engine(connected=False),  # it has not tried yet
     _engine(last_refusal_at=8 * DAY, last_refusal="before the last receipt"),
     _engine(unanswered=1),
@@ -198,6 +203,22 @@ def test_an_agent_is_green_through_its_season_and_not_after_it(tmp_path: Path) -
         agent.tick()
         assert agent.store.season == 2
         assert _kinds(agent) == []
+
+
+def test_the_last_season_that_the_year_s_budget_allows_says_so_while_it_runs(tmp_path: Path) -> None:
+    """Of few seasons that fit, the last may leave more than a tenth of the limit: yet no other opens."""
+    now, last = [1000.0], ""
+    settings = replace(SETTINGS, budget=Budget(epsilon=1.0, delta=1e-6), most_epsilon=1.75)
+    with Agent.open(tmp_path / "agent.db", settings, clock=lambda: now[0]) as agent:
+        while not agent.trouble:
+            said = {one["kind"]: one["says"] for one in with_trouble(agent.snapshot())["trouble"]}
+            season, last = agent.store.season, said.get("year", "")
+            now[0] += 50.0
+            agent.tick()
+        spent = agent.snapshot()["all_seasons"]
+    assert season > 1
+    assert spent["epsilon"] < 0.9 * 1.75 < 1.75 < spent["epsilon_with_next"]
+    assert "and so does not open" in last
 
 
 def test_settings_under_which_nothing_is_ever_read_are_said(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from feducb.agent.season_roll import is_within
 from feducb.protocol import engine_health, trouble
 from feducb.protocol.calendar import LINGER
 from feducb.protocol.trouble import DOUBTFUL, WRONG, Condition, Facts, Plain, Severity, moment
@@ -166,12 +167,16 @@ def _clock(facts: Facts) -> str | None:
 
 def _year(facts: Facts) -> str | None:
     spent = facts.get("all_seasons")
-    if not spent or spent["most_epsilon"] is None or spent["epsilon"] < _NEARLY * spent["most_epsilon"]:
+    most = (spent or {}).get("most_epsilon")
+    if not spent or most is None or not spent["seasons"]:
         return None
-    return (
-        f"Of all seasons' budget of ε = {spent['most_epsilon']:.4g}, ε = {spent['epsilon']:.4g} is spent "
-        "by whoever was there in every season: no season opens beyond it."
+    said = (
+        f"Of all seasons' budget of ε = {most:.4g}, ε = {spent['epsilon']:.4g} is spent by whoever was there "
+        "in every season: "
     )
+    if not is_within(spent["epsilon_with_next"], most):
+        return f"{said}the next one would make it {spent['epsilon_with_next']:.4g}, and so does not open."
+    return f"{said}no season opens beyond it." if spent["epsilon"] >= _NEARLY * most else None
 
 
 _DISK: Final = Condition("disk", WRONG, _disk)
