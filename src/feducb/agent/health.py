@@ -155,6 +155,12 @@ def _others_missing(facts: Facts) -> str | None:
 
 
 def _clock(facts: Facts) -> str | None:
+    starts = facts["started_at"]
+    if starts - facts["at"] > _patience(facts) and facts["opened_at"] >= starts:  # not opened ahead of time
+        return (
+            f"Season {facts['season']} was opened once it had begun, at {moment(starts)}, which lies ahead "
+            "by this machine's clock: it has been set back, and nothing is due by it. Set it right."
+        )
     off = (facts.get("engine") or {}).get("clock_off")
     if off is None or abs(off) <= _CLOCK_SHARE * _patience(facts):
         return None

@@ -64,6 +64,7 @@ def view(
         "name": settings.name,
         "season": number,
         "started_at": started_at,
+        "opened_at": agent_tables.opened_at(db),
         "joins": comes,
         "model": [f"{number}.{newest.get(group, 0)}" for group in range(settings.groups)],
         "shadow": settings.shadow,
