@@ -87,6 +87,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "second_list": ({"keeper": KEEPER | {"second_lists": 1}}, "two lists"),
     "season_over": ({"at": 33 * DAY, "next_due_at": None}, "over since 1970-01-31 00:00 UTC"),
     "never_reads": ({"reads": False}, "drawn uniformly"),
+    "not_in_roster": ({"joins": {"season": None, "at": None}}, "not in the roster of season 1, nor"),
     "late_release": ({"next_due_at": NOW - 901}, "due at 1970-01-10 23:44 UTC"),
     "broker": (_engine(connected=False, failures=1, last_error="refused"), "not reached. refused"),
     "refused": (_engine(last_refusal_at=NOW, last_refusal="variance: 3"), "refused. variance: 3"),

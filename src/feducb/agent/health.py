@@ -106,6 +106,16 @@ def _restored(facts: Facts) -> str | None:
     )
 
 
+def _not_in_roster(facts: Facts) -> str | None:
+    joins = facts.get("joins")
+    if not joins or joins["season"] is not None:
+        return None
+    return (
+        f"This agent is not in the roster of season {facts['season']}, nor in a later one that is known "
+        "here: nothing leaves it. `feducb keys add` lets it in again."
+    )
+
+
 def _late_release(facts: Facts) -> str | None:
     due = facts["next_due_at"]
     if due is None or facts.get("joins") or not _is_late(facts, due):
@@ -196,6 +206,7 @@ AGENT: Final = (
     engine_health.SECOND_LIST,
     Condition("season_over", WRONG, _season_over),
     Condition("never_reads", WRONG, _never_reads),
+    Condition("not_in_roster", WRONG, _not_in_roster),
     Condition("late_release", WRONG, _late_release),
     engine_health.BROKER,
     engine_health.REFUSED,
