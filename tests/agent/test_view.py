@@ -30,7 +30,7 @@ SETTINGS = AgentSettings(
 )
 LIVE = {"agents_in_sum", "first_useful_sum", "learning", "in_batch", "season_over", "next_release_at"}
 LIVE |= {"warnings"}  # which are among the file's trouble
-BESIDE = {"running", "engine", "keeper", "trouble"}
+BESIDE = {"running", "seconds_ago", "engine", "keeper", "trouble"}
 
 
 def test_an_agent_and_its_file_say_the_same(tmp_path: Path) -> None:

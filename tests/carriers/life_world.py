@@ -106,7 +106,7 @@ class Site:
         self.agent = Agent.open(
             file.store, file.agent, first_season=season, clock=self.world.clock, member=file.member()
         )
-        self.agent.renewal = file.renewed
+        self.agent.renewal, self.agent.comes_in = file.renewed, file.place()
         self.agent.wait_for(file.joins())
         run, self.status = engine_of(file)
         assert run is not None

@@ -13,7 +13,8 @@ from nats_world import Broker, make_terms, record_streams, run_agents, running, 
 
 from feducb.carriers import nats_subjects as subjects
 from feducb.carriers.local import LocalController, MemoryMailbox, StoreMailbox
-from feducb.carriers.nats import EngineStatus, Link, NatsController
+from feducb.carriers.nats import EngineStatus, Link, NatsController, NatsEngine
+from feducb.carriers.nats.clock_talk import answer_time, ask_time, asks_for_time
 from feducb.controller.collector import TrustedCollector, open_collector
 from feducb.protocol import messages
 from feducb.storage import AgentStore, Quorum, ReleaseBook
@@ -186,6 +187,38 @@ def test_broker_and_controller_may_come_late_and_go_without_a_word(broker: Broke
         assert engines["a"].status.sessions == 2
 
     asyncio.run(run())
+
+
+def test_who_sends_nothing_compares_clocks_with_the_controller_too(broker: Broker, tmp_path: Path) -> None:
+    """As when its own was set back, so that nothing is due by it."""
+    terms, status = make_terms(), EngineStatus()
+    asked: list[bytes] = []
+
+    async def run() -> None:
+        with ReleaseBook(tmp_path / "controller.db", dict.fromkeys(NAMES, terms)) as book:
+            controller = NatsController(broker.controller_settings(), book)
+            engine = NatsEngine(broker.settings("a"), terms, status=status)
+            async with running(controller.run(), engine.run(MemoryMailbox([]))):
+                await until(lambda: status.clock_off is not None)
+            answer = answer_time(controller._signer, "tests", "a", b"time of another question")
+            assert answer.startswith(b"time of another question")
+            roster = broker.settings("a").read_roster()
+            status.clock_off = None
+            await ask_time(_Says(answer), broker.settings("a"), roster, "a", status)  # type: ignore[arg-type]
+            assert status.clock_off is None  # told again, it proves nothing
+
+    class _Says:
+        """A server that gives its own answer."""
+
+        def __init__(self, data: bytes) -> None:
+            self.data = data
+
+        async def request(self, _: str, question: bytes, *, timeout: float) -> _Says:
+            asked.append(question)
+            return self
+
+    asyncio.run(run())
+    assert (status.sent, [asks_for_time(one) for one in asked]) == (0, [True])
 
 
 def test_a_session_ends_with_its_connection_even_where_the_client_fails_to_say_so(broker: Broker) -> None:

@@ -56,3 +56,9 @@ def test_the_last_refusal_of_an_agent_is_shown_in_words() -> None:
     }
     told = asyncio.run(Watcher(lambda: FACTS | refused, name="shops", agents=["north", "south"])())
     assert [one["last_refusal"] for one in told["agents"]] == ["a release of 9 bytes", None]
+
+
+def test_a_controller_that_hangs_is_said_by_its_page_too() -> None:
+    facts = FACTS | {"at": time.time() - 31.0}
+    told = asyncio.run(Watcher(lambda: facts, name="shops", agents=["north", "south"])())
+    assert [one["kind"] for one in told["trouble"]] == ["hangs"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from feducb.agent.durations import parse_duration
 from feducb.agent.problem_table import read_problem
-from feducb.agent.roster_place import in_season, joins, read_place, rosters_of
+from feducb.agent.roster_place import Place, in_season, joins, read_place, rosters_of
 from feducb.agent.service_settings import ServiceSettings
 from feducb.agent.settings import AgentSettings
 from feducb.agent.toml_sections import SECTIONS, TIME, require_known
@@ -74,11 +74,20 @@ class AgentFile:
         return Member(name, roster, Signer(seed))
 
     def joins(self) -> int | None:
-        """With which later season it comes in; None if it is one of the federation's agents already."""
-        if self.engine.get("kind", "none") == "none" or "roster" not in self.engine or self.season is None:
+        """With which later season it comes in, or `NEVER`; None if it is one of the agents in this one."""
+        if not self._has_roster or self.season is None:
             return None
         name = self.engine.get("agent", self.agent.name)
-        return joins(rosters_of(self.engine, self.path.parent), name, self.season)
+        return joins(rosters_of(self.engine, self.path.parent), name, self.season, self.version)
+
+    def place(self) -> Place | None:
+        """The same for any season, while the agent runs and versions of the roster come; None without one."""
+        name = self.engine.get("agent", self.agent.name)
+        return Place(self.engine, self.path.parent, name) if self._has_roster else None
+
+    @property
+    def _has_roster(self) -> bool:
+        return self.engine.get("kind", "none") != "none" and "roster" in self.engine
 
     def keepers(self) -> tuple[str, ...] | None:
         """Who they are, where rows leave under pads; None where that is not known."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any, ClassVar, NamedTuple, Self
 
-from feducb.agent import absorbing, deciding, forgetting, releasing, rewarding
+from feducb.agent import absorbing, deciding, forgetting, own_phase, releasing, rewarding
 from feducb.agent.decision import Decision, Outcome
 from feducb.agent.kept import placed, require_place, require_promised, stored_settings
 from feducb.agent.live_view import view_live, view_model
@@ -27,7 +27,7 @@ from feducb.agent.state import State
 from feducb.agent.view import view_over_time
 from feducb.agent.visitors import Actions
 from feducb.agent.warning import read_warnings
-from feducb.errors import ConfigurationError
+from feducb.errors import ConfigurationError, FeducbError
 from feducb.privacy.ledger import Ledger
 from feducb.protocol import messages
 from feducb.protocol.hiding import Member
@@ -66,17 +66,19 @@ class Agent:
     Attributes:
         store: the file; its ledger and outbox are for engines and officers.
         renewal: asked when a season opens, what it is to be opened with; None goes on with the same.
+        comes_in: asked at every tick what `wait_for` is told, for the open season.
     """
 
     _parts: ClassVar[Parts] = Parts()
     store: AgentStore
     renewal: Renewal | None
+    comes_in: Callable[[int], int | None] | None
 
     def __init__(
         self, store: AgentStore, settings: AgentSettings, clock: Callable[[], float], by: str | None = None
     ) -> None:
         parts = self._parts
-        self.store, self.renewal = store, None
+        self.store, self.renewal, self.comes_in = store, None, None
         self._state = parts.state(store, settings, clock, by or current_user())
         self._own = parts.own(self._state)
         self._settling = parts.settling(self._state, self._own)
@@ -242,6 +244,7 @@ class Agent:
                 carries them elsewhere says no.
         """
         state, made = self._state, 0
+        self._look_at_roster()
         moment = state.now()
         self._settling.settle_all(moment)
         forgetting.forget(state, moment)
@@ -261,6 +264,7 @@ class Agent:
                 self._own.read_own(db)
         self._opening.take_late(self.renewal)
         self._opening.open_if_over(self.renewal)
+        self._look_at_roster()  # it may be another season's
         return made
 
     def settle_some(self, moment: int | None = None) -> bool:
@@ -308,9 +312,17 @@ class Agent:
         """Make no release before this season, with which the agent comes in; None: it is one of them.
 
         What is decided before enters its first release. Under own play it stays with the agent, which closes
-        with the others all the same.
+        with the others all the same. A roster that comes when the season's rows are bound to another one, or
+        under own play when the agent has shared in it, is for the next season.
         """
-        self._state.joins = season
+        state = self._state
+        shares = state.store.member is not None or own_phase.has_shared(state.store.database, state.settings)
+        state.joins = None if shares else season
+
+    def _look_at_roster(self) -> None:
+        if self.comes_in is not None:
+            with suppress(FeducbError, OSError):  # a version that somebody is just putting there
+                self.wait_for(self.comes_in(self.store.season))
 
     # For engines
 

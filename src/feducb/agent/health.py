@@ -6,8 +6,10 @@ Beside it: ``running``, ``disk`` (why nothing can be written), ``misfit`` (`kept
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
+from feducb.agent.season_roll import is_within
 from feducb.protocol import engine_health, trouble
 from feducb.protocol.calendar import LINGER
 from feducb.protocol.trouble import DOUBTFUL, WRONG, Condition, Facts, Plain, Severity, moment
@@ -104,6 +106,16 @@ def _restored(facts: Facts) -> str | None:
     )
 
 
+def _not_in_roster(facts: Facts) -> str | None:
+    joins = facts.get("joins")
+    if not joins or joins["season"] is not None:
+        return None
+    return (
+        f"This agent is not in the roster of season {facts['season']}, nor in a later one that is known "
+        "here: nothing leaves it. `feducb keys add` lets it in again."
+    )
+
+
 def _late_release(facts: Facts) -> str | None:
     due = facts["next_due_at"]
     if due is None or facts.get("joins") or not _is_late(facts, due):
@@ -130,15 +142,22 @@ def _no_sum(facts: Facts) -> str | None:
     )
 
 
+def _members(facts: Facts) -> Sequence[str]:
+    """Who is in the newest sum of the open season; one of the season before is by that one's roster."""
+    engine = facts.get("engine") or {}
+    season, _ = engine.get("newest") or (None, None)
+    return engine.get("members") or () if season == facts["season"] else ()
+
+
 def _not_in_sum(facts: Facts) -> str | None:
-    members = (facts.get("engine") or {}).get("members")
+    members = _members(facts)
     if not members or facts["name"] in members or facts.get("restored") or facts.get("joins"):
         return None  # these two say why
     return "This agent is not in the newest sum: what it sent came too late, or not at all."
 
 
 def _others_missing(facts: Facts) -> str | None:
-    members = (facts.get("engine") or {}).get("members")
+    members = _members(facts)
     if not members or len(members) >= facts["team"]:
         return None
     there = f"{len(members)} of {facts['team']} agents"
@@ -146,6 +165,12 @@ def _others_missing(facts: Facts) -> str | None:
 
 
 def _clock(facts: Facts) -> str | None:
+    starts = facts["started_at"]
+    if starts - facts["at"] > _patience(facts) and facts["opened_at"] >= starts:  # not opened ahead of time
+        return (
+            f"Season {facts['season']} was opened once it had begun, at {moment(starts)}, which lies ahead "
+            "by this machine's clock: it has been set back, and nothing is due by it. Set it right."
+        )
     off = (facts.get("engine") or {}).get("clock_off")
     if off is None or abs(off) <= _CLOCK_SHARE * _patience(facts):
         return None
@@ -158,17 +183,22 @@ def _clock(facts: Facts) -> str | None:
 
 def _year(facts: Facts) -> str | None:
     spent = facts.get("all_seasons")
-    if not spent or spent["most_epsilon"] is None or spent["epsilon"] < _NEARLY * spent["most_epsilon"]:
+    most = (spent or {}).get("most_epsilon")
+    if not spent or most is None or not spent["seasons"]:
         return None
-    return (
-        f"Of all seasons' budget of ε = {spent['most_epsilon']:.4g}, ε = {spent['epsilon']:.4g} is spent "
-        "by whoever was there in every season: no season opens beyond it."
+    said = (
+        f"Of all seasons' budget of ε = {most:.4g}, ε = {spent['epsilon']:.4g} is spent by whoever was there "
+        "in every season: "
     )
+    if not is_within(spent["epsilon_with_next"], most):
+        return f"{said}the next one would make it {spent['epsilon_with_next']:.4g}, and so does not open."
+    return f"{said}no season opens beyond it." if spent["epsilon"] >= _NEARLY * most else None
 
 
 _DISK: Final = Condition("disk", WRONG, _disk)
 AGENT: Final = (
     engine_health.STOPPED,
+    engine_health.HANGS,
     _DISK,
     Condition("misfit", DOUBTFUL, _misfit),
     _warned("halted", WRONG, before="This agent has halted: "),
@@ -176,6 +206,7 @@ AGENT: Final = (
     engine_health.SECOND_LIST,
     Condition("season_over", WRONG, _season_over),
     Condition("never_reads", WRONG, _never_reads),
+    Condition("not_in_roster", WRONG, _not_in_roster),
     Condition("late_release", WRONG, _late_release),
     engine_health.BROKER,
     engine_health.REFUSED,

@@ -33,6 +33,7 @@ from feducb.types import Belief
 __all__ = [
     "PHASES",
     "begin",
+    "has_shared",
     "is_over",
     "knows",
     "knows_alone",
@@ -69,6 +70,11 @@ def begin(db: sqlite3.Connection, store: AgentStore, settings: AgentSettings, no
         own_sums.forget(db, "before")
     elif read_again(db, settings):
         read_now(db, store, now)
+
+
+def has_shared(db: sqlite3.Connection, settings: AgentSettings) -> bool:
+    """Whether own records are among those of the open season's sums, or to be."""
+    return settings.play == "own" and own_sums.read(db, "shared") is not None
 
 
 def is_over(store: AgentStore, settings: AgentSettings, newest: int, *, shares: bool = True) -> bool:

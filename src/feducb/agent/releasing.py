@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from feducb.agent.kept import written
+from feducb.agent.roster_place import NEVER
 from feducb.agent.settling import Settling
 from feducb.agent.state import State
 from feducb.agent.warning import REWARD_BOUND
@@ -32,6 +33,8 @@ def release(state: State, settling: Settling, group: int) -> bytes:
     if state.spent:
         raise StoreError(state.spent)
     if state.waits:
+        if state.joins == NEVER:
+            raise StoreError("nothing leaves: this agent is not in the roster")
         raise StoreError(f"nothing leaves before season {state.joins}, with which this agent comes in")
     _require_due(state, group)
     settling.settle_all(state.now())

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from feducb.agent.settings import AgentSettings
 from feducb.config import Budget
 from feducb.errors import ConfigurationError
 from feducb.protocol.engine_table import require_text
 from feducb.protocol.roster import Roster
-from feducb.protocol.signed_roster import all_rosters, of_season, quorum_among
+from feducb.protocol.signed_roster import all_rosters, of_season, quorum_among, stamp
 
-__all__ = ["in_season", "joins", "read_place", "rosters_of"]
+__all__ = ["NEVER", "Place", "in_season", "joins", "read_place", "rosters_of"]
+
+NEVER: Final = sys.maxsize  # a season that does not come
 
 
 def rosters_of(engine: Mapping[str, Any], base: Path) -> list[Roster]:
@@ -33,12 +36,35 @@ def in_season(rosters: Sequence[Roster], season: int | None, version: int | None
     return rosters[-1] if season is None else of_season(rosters, season)
 
 
-def joins(rosters: Sequence[Roster], name: str, season: int) -> int | None:
-    """With which later season an agent comes in; None where it is one of them in this one, or in none."""
-    if name in of_season(rosters, season).agents:
+def joins(rosters: Sequence[Roster], name: str, season: int, version: int | None = None) -> int | None:
+    """With which later season an agent comes in, or `NEVER`, for all that is known; None if it is in."""
+    if name in in_season(rosters, season, version).agents:
         return None
     later = (one.since for one in rosters if one.since > season)
-    return min((since for since in later if name in of_season(rosters, since).agents), default=None)
+    return min((since for since in later if name in of_season(rosters, since).agents), default=NEVER)
+
+
+class Place:
+    """With which season an agent comes in, by the versions of the roster that are there when it is asked."""
+
+    def __init__(self, engine: Mapping[str, Any], base: Path, name: str) -> None:
+        self._engine, self._base, self._name = engine, base, name
+        self._path = base / require_text("engine.roster", engine["roster"])
+        self._known: tuple[object, int | None] = (None, None)  # files are read again when one of them changes
+
+    def __call__(self, season: int) -> int | None:
+        """As `joins`."""
+        seen = (season, stamp(self._path))
+        if seen != self._known[0]:
+            self._known = (seen, joins(rosters_of(self._engine, self._base), self._name, season))
+        return self._known[1]
+
+
+def _own_roster(rosters: Sequence[Roster], name: str, first: int) -> Roster:
+    """That of an agent's first season to come; where there is none, the last that it was in."""
+    if first != NEVER:
+        return of_season(rosters, first)
+    return next((one for one in reversed(rosters) if name in one.agents), rosters[-1])
 
 
 def read_place(
@@ -54,8 +80,8 @@ def read_place(
     A later version than the first one here also says how many agents there are, and the quorum follows; to
     a newcomer the first one does, too, whether its ``agents`` count it or not. Budgets are those of the
     roster's agents: what the file says of others, who come later or have left, is for their seasons. Without
-    one of its own an agent has no place: with budgets a newcomer goes by its first season, and as sums before
-    that are not of all its agents, it reads none of them.
+    one of its own an agent has no place: with budgets a newcomer goes by its first season, and who was
+    removed by its last; as sums meanwhile are not of all those agents, it reads none of them.
 
     Args:
         engine: the ``[engine]`` table.
@@ -73,7 +99,7 @@ def read_place(
     own = engine.get("agent", name)
     first = joins(rosters, own, season) if budgets and season is not None else None
     if first is not None:
-        roster, settings = of_season(rosters, first), {**settings, "quorum": None}
+        roster, settings = _own_roster(rosters, own, first), {**settings, "quorum": None}
     known = roster.agents.keys()
     if roster is not rosters[0] or (own not in known and any(own in one.agents for one in rosters)):
         many = len(roster.agents)

@@ -31,6 +31,7 @@ __all__ = [
     "Watch",
     "earlier_keys",
     "is_complete",
+    "is_within",
     "latest_number",
     "may_carry",
     "mu_of",
@@ -163,17 +164,20 @@ def view_spent(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, Any
     """What all seasons of a file have cost a person who was there in each, for status and page.
 
     Those in which a file that was lost may have released something after its backup are among them; of how
-    many nothing else is known is ``presumed``.
+    many nothing else is known is ``presumed``. ``epsilon_with_next`` is what it would be with another season
+    like the open one, which is among them once something of it has left.
     """
     left = "EXISTS (SELECT 1 FROM outgoing WHERE outgoing.season = seasons.season)"
     query = f"SELECT terms, {left} FROM seasons WHERE {left} OR continued_elsewhere"
     spent = [(mu, known) for terms, known in db.execute(query) if (mu := mu_of(terms)) > 0.0]
     mu = math.hypot(*(mu for mu, _ in spent))
+    with_next = math.hypot(mu, _mu_of(settings.terms.to_json()))
     delta = settings.most_delta or settings.budget.delta
     return {
         "seasons": len(spent),
         "presumed": sum(not known for _, known in spent),
         "epsilon": to_epsilon(mu, delta) if mu > 0 else 0.0,
+        "epsilon_with_next": to_epsilon(with_next, delta) if with_next > 0 else 0.0,
         "delta": delta,
         "most_epsilon": settings.most_epsilon,
     }
@@ -194,6 +198,11 @@ def may_carry(old: AgentSettings, new: AgentSettings) -> bool:
     return all(getattr(old, name) == getattr(new, name) for name in _BY_WHICH_DECIDED)
 
 
+def is_within(epsilon: float, most: float) -> bool:
+    """Whether that much may be spent."""
+    return epsilon <= most * (1 + 1e-9)
+
+
 def over_budget(ledger: Ledger, settings: AgentSettings) -> str:
     """Why another season may not be opened; empty if it may.
 
@@ -205,7 +214,7 @@ def over_budget(ledger: Ledger, settings: AgentSettings) -> str:
     delta = settings.most_delta or settings.budget.delta
     mu = math.hypot(ledger.mu_of_a_regular, settings.terms.certificate().mu)
     epsilon = to_epsilon(mu, delta)
-    if epsilon <= settings.most_epsilon * (1 + 1e-9):
+    if is_within(epsilon, settings.most_epsilon):
         return ""
     limit = f"most_epsilon = {settings.most_epsilon:g} at δ = {delta:g}"
     spent = ledger.epsilon_of_a_regular(delta)

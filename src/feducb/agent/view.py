@@ -18,8 +18,9 @@ from feducb.agent.curve import points, width_for
 from feducb.agent.gain import view_gain
 from feducb.agent.health import with_trouble
 from feducb.agent.kept import Season, season_to_begin
-from feducb.agent.own_phase import view_own
+from feducb.agent.own_phase import has_shared, view_own
 from feducb.agent.remembered import Memory
+from feducb.agent.roster_place import NEVER
 from feducb.agent.row_view import view_rows
 from feducb.agent.season_roll import view_spent
 from feducb.agent.settings import AgentSettings
@@ -52,7 +53,8 @@ def view(
         keepers: those of the roster, where it is known.
         joins: with which later season it comes in, if it is none of the federation's agents yet.
     """
-    (number, settings, started_at), comes = season, _view_joins(season, joins)
+    number, settings, started_at = season
+    comes = None if has_shared(db, settings) else _view_joins(season, joins)
     received = agent_tables.received_sums(db)
     newest = {one.group: one.number for one in received}
     counts, values = _told_apart(counts)
@@ -64,6 +66,7 @@ def view(
         "name": settings.name,
         "season": number,
         "started_at": started_at,
+        "opened_at": agent_tables.opened_at(db),
         "joins": comes,
         "model": [f"{number}.{newest.get(group, 0)}" for group in range(settings.groups)],
         "shadow": settings.shadow,
@@ -103,10 +106,12 @@ def view(
 
 
 def _view_joins(season: Season, joins: int | None) -> dict[str, Any] | None:
-    """The season with which it comes in, and when that begins; None once that is open."""
+    """The season with which it comes in, and when that begins, None each of `NEVER`; None once it is open."""
     number, settings, started_at = season
     if joins is None or joins <= number:
         return None
+    if joins == NEVER:
+        return {"season": None, "at": None}
     return {"season": joins, "at": settings.calendar(number, started_at).starts(joins)}
 
 
@@ -203,7 +208,8 @@ def look(
         season = season_to_begin(db, path, settings, now)
         facts = view(db, season, agent_tables.read_counts(db), keepers=keepers, joins=joins)
         later = view_over_time(db, season, now=now) if over_time else {}
-    running, engine = read_engine_file(Path(path).resolve())
-    beside = {"at": now, "running": running, "engine": engine, "misfit": misfit}
+    said = read_engine_file(Path(path).resolve())
+    beside = {"at": now, "running": said.running, "engine": said.engine, "misfit": misfit}
+    beside["seconds_ago"] = None if said.at is None else now - said.at
     beside["keeper"] = None if keeper is None else look_at_keeper(keeper)
     return with_trouble(facts | beside | later)

@@ -20,12 +20,13 @@ from feducb.controller.collector import Collector
 from feducb.controller.controller_file import ControllerSettings, season_after, status_path, write_status
 from feducb.controller.controller_health import judge_controller
 from feducb.errors import FeducbError
+from feducb.protocol.calendar import Calendar
 from feducb.protocol.signed_roster import stamp
 from feducb.protocol.trouble import News
 from feducb.storage import RowBook
 from feducb.system import optional, quieten_asyncio
 
-__all__ = ["InForce", "JsonLog", "Renewal", "keep_status", "run_until_stopped", "serve"]
+__all__ = ["InForce", "JsonLog", "Renewal", "keep_status", "run_until_stopped", "season_times", "serve"]
 
 _STATUS_EVERY = 2.0  # seconds
 
@@ -165,6 +166,17 @@ class InForce:
         return held[1]
 
 
+def season_times(calendar: Calendar | None, season: int, began: float) -> dict[str, float]:
+    """Of the open season, and since when agents could have come: not before the first season's start."""
+    if calendar is None:
+        return {"watches_since": began}
+    return {
+        "watches_since": max(began, calendar.start),
+        "season_started_at": calendar.starts(season),
+        "season_ends_at": calendar.ends(season),
+    }
+
+
 async def _serve(settings: ControllerSettings, collector: Collector | RowBook, log: JsonLog) -> None:
     from feducb.carriers.nats import NatsController
 
@@ -172,6 +184,7 @@ async def _serve(settings: ControllerSettings, collector: Collector | RowBook, l
     log("started", season=collector.season, agents=len(settings.terms), pid=os.getpid())
 
     versions = InForce(settings, collector.season)
+    began = time.time()
 
     def facts() -> dict[str, Any]:
         held = versions.at(collector.season)
@@ -180,6 +193,7 @@ async def _serve(settings: ControllerSettings, collector: Collector | RowBook, l
             "pid": os.getpid(),
             "connected": link.status.connected,
             "season": collector.season,
+            **season_times(settings.calendar, collector.season, began),
             "agents": list(held.terms),
             "quorum": held.quorum or len(held.terms),
             "deadline": held.deadline,

@@ -145,6 +145,8 @@ def _promise(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
         ]
     if joins := snapshot.get("joins"):
         begins = f"for season {joins['season']}, which begins {_moment(joins['at'])}"
+        if joins["season"] is None:
+            begins = "to be in the roster again"
         return [
             ("promise", f"ε = {snapshot['epsilon']:g}, δ = {snapshot['delta']:g}"),
             ("waits", f"{begins}; until then nothing leaves"),

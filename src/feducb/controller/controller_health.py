@@ -1,7 +1,7 @@
 """What is wrong with a controller or a keeper: the list of each, over what they say about themselves.
 
 Besides what a controller's status has (`carriers.controller_process`): ``agents``, all by name; ``running``,
-where somebody looked; and ``at``, when.
+and ``seconds_ago``, when it said so, where somebody looked; and ``at``, when.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 from typing import Any, Final
 
 from feducb.protocol import engine_health, trouble
+from feducb.protocol.calendar import LINGER
 from feducb.protocol.trouble import DOUBTFUL, WRONG, Condition, Facts, moment, some_of
 
 __all__ = ["CONTROLLER", "judge_controller", "judge_keeper"]
@@ -41,9 +42,26 @@ def _broker(facts: Facts) -> str | None:
 
 def _season_over(facts: Facts) -> str | None:
     ends = facts.get("season_ends_at")
-    if ends is None or facts["at"] < ends:
+    if ends is None:
+        return None
+    lingers = LINGER * (ends - facts["season_started_at"])  # for the last sum
+    if facts["at"] < ends + lingers + _PATIENCE:
         return None
     return f"Season {facts['season']} has been over since {moment(ends)}, and no other is open."
+
+
+def _no_sum(facts: Facts) -> str | None:
+    """Whether a season passed without one; where there never was any, one that it saw from its start."""
+    starts, ends = facts.get("season_started_at"), facts.get("season_ends_at")
+    if starts is None or ends is None:
+        return None
+    season, (newest, _) = facts["season"], facts.get("newest_sum") or (None, None)
+    if newest is None and facts["watches_since"] > starts - (ends - starts):
+        return None
+    if newest is not None and newest >= season - 1:
+        return None
+    known = "there is none at all" if newest is None else f"the newest is of season {newest}"
+    return f"A whole season passed without a sum: {known}, and season {season} is open."
 
 
 def _quorum(facts: Facts) -> str | None:
@@ -67,7 +85,8 @@ def _row_waits(facts: Facts) -> str | None:
 
 
 def _missing(facts: Facts) -> str | None:
-    if not facts.get("newest_sum"):
+    season, _ = facts.get("newest_sum") or (None, None)
+    if season != facts.get("season"):  # of the season before: that had another roster, maybe
         return None
     missing = [name for name in facts["agents"] if name not in (facts.get("agents_in_it") or ())]
     return f"The newest sum lacks {some_of(missing)}." if missing else None
@@ -88,7 +107,8 @@ def _late(facts: Facts) -> str | None:
 
 def _silent(facts: Facts) -> str | None:
     seen = facts.get("last_seen") or {}
-    silent = [name for name in facts["agents"] if facts["at"] - seen.get(name, facts["at"]) > _SILENCE]
+    since = max(facts.get("watches_since") or facts["at"], facts.get("season_started_at") or 0.0)
+    silent = [name for name in facts["agents"] if facts["at"] - seen.get(name, since) > _SILENCE]
     return f"Not heard of for a quarter of an hour: {some_of(silent)}." if silent else None
 
 
@@ -106,8 +126,10 @@ def _refused(facts: Facts) -> str | None:
 
 CONTROLLER: Final = (
     engine_health.STOPPED,
+    engine_health.HANGS,
     Condition("broker", WRONG, _broker),
     Condition("season_over", WRONG, _season_over),
+    Condition("no_sum", WRONG, _no_sum),
     Condition("quorum", WRONG, _quorum),
     Condition("row_waits", WRONG, _row_waits),
     Condition("refused", WRONG, _refused),

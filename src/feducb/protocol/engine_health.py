@@ -6,10 +6,11 @@ none.
 
 from __future__ import annotations
 
-from feducb.protocol.trouble import WRONG, Condition, Facts, some_of
+from feducb.protocol.trouble import WRONG, Condition, Facts, moment, some_of
 
 __all__ = [
     "BROKER",
+    "HANGS",
     "KEEPER_HALTED",
     "REFUSED",
     "ROW_WAITS",
@@ -19,6 +20,8 @@ __all__ = [
     "UNANSWERED",
 ]
 
+_SILENCE = 30.0  # seconds for which a process that says every few how it stands may say nothing
+
 
 def _engine(facts: Facts) -> Facts:
     return facts.get("engine") or {}
@@ -26,6 +29,17 @@ def _engine(facts: Facts) -> Facts:
 
 def _stopped(facts: Facts) -> str | None:
     return None if facts.get("running", True) else "It does not run."
+
+
+def _hangs(facts: Facts) -> str | None:
+    """By ``seconds_ago``, when a process last said how it stands, where somebody looked from outside."""
+    ago = facts.get("seconds_ago")
+    if ago is None or ago <= _SILENCE or not facts.get("running", True):
+        return None
+    return (
+        f"It runs, but has not said how it stands since {moment(facts['at'] - ago)}: it hangs, or cannot "
+        "write to its disk. Restart it."
+    )
 
 
 def _broker(facts: Facts) -> str | None:
@@ -91,6 +105,7 @@ def _second_list(facts: Facts) -> str | None:
 
 
 STOPPED = Condition("stopped", WRONG, _stopped)
+HANGS = Condition("hangs", WRONG, _hangs)
 BROKER = Condition("broker", WRONG, _broker)
 REFUSED = Condition("refused", WRONG, _refused)
 NEIGHBOURS = Condition("neighbours", WRONG, _neighbours)
@@ -100,4 +115,4 @@ ROW_WAITS = Condition("row_waits", WRONG, _row_waits)
 KEEPER_HALTED = Condition("keeper_halted", WRONG, _keeper_halted)
 SECOND_LIST = Condition("second_list", WRONG, _second_list)
 
-KEEPER = (STOPPED, KEEPER_HALTED, SECOND_LIST, BROKER, REFUSED, UNANSWERED)
+KEEPER = (STOPPED, HANGS, KEEPER_HALTED, SECOND_LIST, BROKER, REFUSED, UNANSWERED)

@@ -129,7 +129,7 @@ class Watcher:
             "sums": facts.get("sums") or [],
             "rows": rows,
             **({"quorum": rows["quorum"]} if rows else {}),
-            "trouble": judge_controller({**facts, **known, "at": now}),
+            "trouble": judge_controller({**facts, **known, "at": now, **_age(facts, now)}),
         }
 
     def _agent(self, name: str, facts: Mapping[str, Any], *, in_sum: bool) -> dict[str, Any]:
@@ -142,6 +142,11 @@ class Watcher:
             "refused": (facts.get("refused") or {}).get(name, {}),
             "last_refusal": refusal.get("text"),
         }
+
+
+def _age(facts: Mapping[str, Any], now: float) -> dict[str, float]:
+    """How many seconds ago the controller said so: the page may go on where it hangs."""
+    return {} if facts.get("at") is None else {"seconds_ago": now - facts["at"]}
 
 
 def serve_beside(settings: ControllerSettings, *, base: Path) -> None:

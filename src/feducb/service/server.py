@@ -75,7 +75,7 @@ def serve(file: AgentFile, engine: Engine | None, status: EngineFacts | None) ->
         except (ConfigurationError, OSError):  # what is wrong with it now can wait
             now, settings, joins = file, None, comes
         agent = Agent.open(file.store, settings, member=now.member())
-        agent.renewal = file.renewed
+        agent.renewal, agent.comes_in = file.renewed, file.place()
         agent.wait_for(joins)
         return agent
 

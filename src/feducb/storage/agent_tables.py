@@ -188,6 +188,12 @@ def open_terms(db: sqlite3.Connection) -> str:
     return str(db.execute(query).fetchone()[0])
 
 
+def opened_at(db: sqlite3.Connection) -> float:
+    """When the open season was opened, by this machine's clock at the time; in seconds since 1970."""
+    query = "SELECT opened_at FROM seasons JOIN open_season USING (season)"
+    return datetime.fromisoformat(db.execute(query).fetchone()[0]).timestamp()
+
+
 def put_sum(db: sqlite3.Connection, *, group: int, season: int, number: int, payload: bytes) -> None:
     """Keep the newest sum of a group, in place of the one before."""
     db.execute("REPLACE INTO inbox VALUES (?, ?, ?, ?, ?)", (group, season, number, utc_now(), payload))

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from feducb.carriers import nats_subjects as subjects
+from feducb.carriers.nats.clock_talk import answer_time, asks_for_time
 from feducb.carriers.nats.earlier_talk import asked_before
 from feducb.carriers.nats.hearing import Hearing
 from feducb.carriers.nats.keeper_talk import KeeperTalk
@@ -191,6 +192,8 @@ class NatsController:
         """What an agent asks for: the newest sum, or where rows are padded all that it has not heard."""
         if asks_for_roster(place):
             return self._answer_roster(place, client.max_payload)
+        if asks_for_time(place):
+            return answer_time(self._signer, self._roster.federation, agent, place)
         if self._talk is None:
             before = asked_before(place)
             return (self._newest or b"") if before is None else self._framed_before(before)

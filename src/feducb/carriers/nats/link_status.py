@@ -101,6 +101,7 @@ class EngineStatus:
             "refusing": dict(self.refusing),
             "sum_refused": self.sum_refused or None,
             "unanswered": self.unanswered,
+            "newest": self.newest,
             "members": list(self.members),
             "clock_off": self.clock_off,
             "rows": self.rows,

@@ -284,7 +284,8 @@ function showAgent(it) {
     : it.memory.seasons.some((one) => !one.misfit) ? "chooses by it and by earlier seasons" : "chooses by it");
   say("left", count(it.releases_left));
   say("left-note", `of ${count(it.releases)}`);
-  const first = it.joins && `waits for season ${it.joins.season}, which begins ${day.format(it.joins.at * 1000)}`;
+  const first = it.joins && (it.joins.season === null ? "waits to be in the roster again"
+    : `waits for season ${it.joins.season}, which begins ${day.format(it.joins.at * 1000)}`);
   since("next", first ? null : it.next_release_at);
   say("next-note", first || (it.next_release_at ? day.format(it.next_release_at * 1000) : alone ? "nothing leaves" : it.releases_left ? "when the next record allows" : "none is left"));
   sayLearning(it);
