@@ -161,3 +161,48 @@ def test_offers_without_features_have_room_too(tmp_path: Path) -> None:
     (tmp_path / "agent.toml").write_text(head.replace('actions = ["a", "b"]', "dim = 2\nreserve = 2"))
     with pytest.raises(ConfigurationError, match=r"problem\.reserve"):
         read_agent_file(tmp_path / "agent.toml")
+
+
+XMAS, VOUCHER = (with_added(SHOP, name) for name in ("xmas", "voucher"))
+
+
+def _next_season_renames(path: Path, later: Recipe) -> Agent:
+    """An agent that showed a voucher ten times, then took a recipe for its next season."""
+    now = [START]
+    usual: dict[str, Any] = {"season": 100.0, "window": 1.0, "keep_events": 1e6}
+    agent = Agent.open(path, _settings(VOUCHER, **usual), clock=_clock(now))
+    agent.renewal = lambda number: (_settings(later, **usual), None)
+    now[0] += 99.5  # after the last release: these wait for the next season
+    for _ in range(10):
+        agent.reward(agent.decide(["voucher"], context={"age": 30}).id, 1.0)
+    now[0] += 12.0
+    agent.tick()
+    assert agent.store.season == 2
+    return agent
+
+
+@pytest.mark.parametrize(("later", "carried"), [(XMAS, False), (VOUCHER, True)], ids=["another", "the same"])
+def test_an_action_of_the_next_season_has_no_records_of_another_that_had_its_entry(
+    tmp_path: Path, later: Recipe, carried: bool
+) -> None:
+    """What waits at the boundary goes along only under the name that it was shown by."""
+    with _next_season_renames(tmp_path / "agent.db", later) as agent:
+        assert agent.store.pending == (10 if carried else 0)
+        assert ("dropped" in agent.trouble) is not carried
+
+
+def test_an_export_has_rows_that_the_present_recipe_cannot_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file from before, which kept them: what was shown is there as numbers, the others in words."""
+    monkeypatch.setattr("feducb.agent.season_opening.may_carry", lambda old, new: True)
+    path = tmp_path / "agent.db"
+    with _next_season_renames(path, XMAS) as agent:
+        agent.decide(["xmas"], context={})
+    *before, newest = export(path)
+    assert [row["reward"] for row in before] == [1.0] * 10
+    for row in before:
+        assert any(row["action"])
+        assert row["features"] is None
+        assert "name" not in row
+    assert newest["name"] == "xmas"
