@@ -285,9 +285,7 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
             }
 
 
-def _described(
-    said: str, chosen: int, encoder: Encoder
-) -> tuple[dict[str, Any], list[list[float]] | None]:
+def _described(said: str, chosen: int, encoder: Encoder) -> tuple[dict[str, Any], list[list[float]] | None]:
     """What a row of an export says in words, and the vectors that these words make.
 
     Nothing of an earlier season's row that the present recipe cannot read, such as one with other names.
