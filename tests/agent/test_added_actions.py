@@ -103,6 +103,33 @@ def test_whoever_asks_again_hears_what_was_shown_though_it_is_retired_or_others_
                     agent.decide(**asked, context={"age": 30}, id="0", follow="none")
 
 
+def test_after_a_change_whoever_asks_again_hears_all_scores_of_decisions_made_since(tmp_path: Path) -> None:
+    """Of earlier ones the other actions are not known any more, which is said; nothing else is lost."""
+    path, now = tmp_path / "agent.db", [START]
+    follow: dict[str, Any] = {"context": {"age": 30}, "follow": "gift"}
+    usual: dict[str, Any] = {"shadow": True, "keep_events": 0.0, "window": 50.0}
+    for recipe, names in ((SHOP, "ab"), (with_added(SHOP, "bundle"), "cd")):
+        with Agent.open(path, _settings(recipe, **usual), clock=_clock(now)) as agent:
+            for name in names:
+                agent.decide(**follow, id=name)
+    with Agent.open(path, _settings(recipe, **usual), clock=_clock(now)) as agent:
+        now[0] += 30.0
+        agent.tick()
+        since = agent.decide(**follow, id="c", scores=True, explain=True)
+        assert since.repeated
+        assert since.scores is not None
+        assert len(since.scores) == 4
+        assert since.would_choose_action == ("none", "gift", "points", "bundle")[since.would_choose]
+        assert since.explanation is not None
+        assert since.explanation["rival"] is not None
+        earlier = agent.decide(**follow, id="a", scores=True, explain=True)
+        assert (earlier.action, earlier.scores) == ("gift", None)
+        assert earlier.explanation is not None
+        assert "not known any more" in earlier.explanation["says"]
+        with pytest.raises(ConfigurationError, match=r"expected one of the actions: gift$"):
+            agent.decide(context={"age": 30}, follow="none", id="a")
+
+
 def test_a_season_allows_nothing_else(tmp_path: Path) -> None:
     """Names in another order, a name taken back, more room or another term wait for a new season."""
     path, added = tmp_path / "agent.db", with_added(SHOP, "bundle")

@@ -44,11 +44,15 @@ class Visitor(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What is written down of a decision: how many candidates there were, which was shown, its vector."""
+    """What is written down of a decision: how many candidates there were, which was shown, its vector.
+
+    And whether it was made before actions were last added or retired.
+    """
 
     candidates: int
     place: int
     action: bytes
+    before: bool
 
     def is_among(self, candidates: Array) -> bool:
         """Whether it was shown of as many candidates as these (K, d), in that place."""
@@ -65,11 +69,6 @@ class Visitors:
         self._unsaid = None
         if self._encoder is not None and settings.recipe == fixed_part(self._encoder.recipe):
             self._unsaid = self._encoder.offers_declared
-
-    @property
-    def changed(self) -> bool:
-        """Whether actions were added or retired since the season's recipe was published."""
-        return self._encoder is not None and self._unsaid is not self._encoder.offers_declared
 
     def read(self, actions: Actions | None, context: Mapping[str, Any] | None) -> Visitor:
         """A visitor's candidates.
@@ -100,7 +99,7 @@ class Visitors:
             visitor = self._of_vectors(actions, context)
             return visitor if shown.is_among(visitor.candidates) else None
         encoder, context = self._require_words(actions, context)
-        if actions is not None or not self.changed:
+        if actions is not None or not shown.before:
             offers = encoder.laid_out(actions) if actions is not None else encoder.offers()  # type: ignore[arg-type]
             vectors = encoder.encode(context, offers).vectors
             return Visitor(vectors, offers.names) if shown.is_among(vectors) else None
