@@ -2,6 +2,7 @@
 
 import type { components } from "./api.js";
 import { type Asked, type Fallback, fallbackFor, Fallbacks, type Kept } from "./fallback.js";
+import { sayable } from "./sayable.js";
 import { ServiceError, Transport } from "./transport.js";
 
 export { type Fallback, Fallbacks } from "./fallback.js";
@@ -146,7 +147,7 @@ export class Client extends Transport {
   }
 
   private async sendRewards(rewards: Schemas["Reward"][]): Promise<Outcome[]> {
-    // JSON has no NaN: null in its place would have all of them refused.
+    // JSON has no NaN: it is refused here, without asking.
     const judged = rewards.filter(({ value }) => rewards.length === 1 || Number.isFinite(value));
     const asked: Schemas["RewardsRequest"] = { rewards: judged };
     const answer = judged.length ? await this.send<Outcomes>("POST", "/v1/rewards", asked) : { outcomes: [] };
@@ -220,7 +221,7 @@ function isRefusal(error: unknown): boolean {
   return error instanceof ServiceError && (error.status === 413 || error.status === 422);
 }
 
-/** With an id, so that asking again is safe. */
+/** As it is sent: with an id, so that asking again is safe. */
 function named(visitor: Visitor): Asked {
-  return { ...visitor, id: visitor.id ?? globalThis.crypto.randomUUID() };
+  return { ...sayable(visitor), id: visitor.id ?? globalThis.crypto.randomUUID() };
 }
