@@ -101,6 +101,7 @@ def test_every_call_is_answered(built: Path, shop: Running) -> None:
         "RangeError: actions[1].price is -Infinity, expected a finite number",
         "RangeError: follow_propensity is NaN, expected a finite number",
     ]
+    assert seen["warned"][0].startswith("decisions[1] was refused: context.age is 'a text'")
     assert seen["cut"] == 2  # half a character in a text does not refuse the others
     assert seen["prefixed"] == 404  # what a proxy puts before the paths is asked for
     assert seen["learnt"] is None  # before the first sum

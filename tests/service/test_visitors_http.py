@@ -76,11 +76,12 @@ def test_a_visitor_in_words_gets_an_action_by_name(shop: Running) -> None:
             agent.reward(own.id, 1.5)
 
 
-def test_many_visitors_in_one_call(shop: Running) -> None:
+def test_many_visitors_in_one_call(shop: Running, caplog: pytest.LogCaptureFixture) -> None:
     with Client(shop.url, key=shop.operator, timeout=120.0) as agent:
         before = agent.status()["counts"].get("decisions", 0)
         found = agent.decide_many([{"context": ADA | {"age": age}} for age in (20, "old", 50)])
         assert [one is None for one in found] == [False, True, False]
+        assert caplog.messages[-1].startswith("decisions[1] was refused: context.age is 'a text'")
         assert agent.status()["counts"].get("decisions", 0) == before + 2
         many = agent.decide_many([{"context": ADA}] * 1000)
         assert len({one.id for one in many if one is not None}) == 1000
@@ -133,6 +134,7 @@ def test_a_row_of_many_that_cannot_be_read_touches_no_other(shop: Running) -> No
         ({"shoe": 1}, "shoe: Extra inputs"),
         (3, "Input should be an object"),
         ({"context": {"age": "old"}}, "context.age is 'a text'"),
+        ({"actions": [{"id": "x" * 129, "offer": "none"}]}, "actions[0].id is 'too long'"),
     )
     with shop.http(shop.operator) as http:
         before = http.get("/v1/status").json()["counts"].get("decisions", 0)
@@ -167,10 +169,15 @@ def test_the_client_sends_numbers_of_numpy_and_decimals_and_names_what_it_cannot
         assert agent.decide(["none", price | {"price": 9.9}], context=plain, id="of numpy").repeated
         assert first.action in ("none", "ten_percent")
         assert agent.decide(asked, context={"age": np.float32(36.0)}).action in ("none", "ten_percent")
+        itself: list[Any] = []
+        itself.append(itself)
         odd: tuple[tuple[dict[str, Any], str], ...] = (
             ({"context": {"age": object()}}, "context.age is 'object', expected a number, a text"),
             ({"context": {"age": {1, 2}}}, "context.age is 'set'"),
             ({"actions": ["none", {"id": "a", "price": 1j}]}, r"actions\[1\].price is 'complex'"),
+            ({"context": {"age": 10**5000}}, "context.age is 'a number of thousands of digits'"),
+            ({"context": {"age": Decimal("sNaN")}}, "context.age is 'no number'"),
+            ({"context": {"likes": itself}}, "context.likes is 'nested without end'"),
             ({"actions": "none"}, "actions is 'a text', expected a list"),
             ({"actions": ["none", None]}, r"actions\[1\] is 'NoneType', expected a name"),
             ({"context": "DE"}, "context is 'a text', expected a mapping"),

@@ -7,6 +7,8 @@ const agent = new Client(url, { key });
 const ada: Visitor = { id: "ada", context: { country: "DE", age: 36, returning: true } };
 const first = await agent.decide(ada);
 const again = await agent.decide(ada);
+const warned: string[] = [];
+console.warn = (text: string) => warned.push(text);
 const [one, refused] = await agent.decideMany([{ context: {} }, { context: { age: "old" } }]);
 const outcomes = [
   await agent.reward(first.id, 1),
@@ -38,5 +40,5 @@ const prefixed = await new Client(`${url}/shop/`, { key }).status().catch((error
 const learnt = (await agent.model())["from"];
 const { counts } = (await agent.status()) as { counts: Record<string, number> };
 const seasons = (await agent.privacy())["seasons"] as unknown[];
-const answers = { first, again, refused, unsaid, unsaidToo, cut: cut.length, prefixed, outcomes, problems, learnt };
+const answers = { first, again, refused, unsaid, unsaidToo, cut: cut.length, prefixed, warned, outcomes, problems, learnt };
 console.log(JSON.stringify({ ...answers, counts, seasons: seasons.length }));

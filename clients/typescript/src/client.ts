@@ -48,7 +48,8 @@ export class Client extends Transport {
   }
 
   /**
-   * Ask for up to 1,000 visitors at once. One of many that is refused gets null; one alone throws.
+   * Ask for up to 1,000 visitors at once. One of many that is refused gets null, and why is a warning on the
+   * console; one alone throws.
    *
    * A `fallback`, as for `decide`, is one for all or one for each: either all get the service's answer, or all get
    * their default.
@@ -69,6 +70,7 @@ export class Client extends Transport {
     const fallbacks = each?.map((one, place) => fallbackFor(one, asked[place]!));
     const answer = await this.orDefault<Batch>("/v1/decisions/batch", { decisions: asked }, asked, fallbacks);
     if (Array.isArray(answer)) return answer;
+    tellRefused("decisions", answer.reasons);
     return answer.decisions.map((one) => one && { ...one, fallback: false });
   }
 
@@ -151,6 +153,7 @@ export class Client extends Transport {
     const judged = rewards.filter(({ value }) => rewards.length === 1 || Number.isFinite(value));
     const asked: Schemas["RewardsRequest"] = { rewards: judged };
     const answer = judged.length ? await this.send<Outcomes>("POST", "/v1/rewards", asked) : { outcomes: [] };
+    tellRefused("rewards", "reasons" in answer ? answer.reasons : null);
     const outcomes = new Map(judged.map((one, place) => [one, answer.outcomes[place]!]));
     return rewards.map((one) => outcomes.get(one) ?? "refused");
   }
@@ -219,6 +222,13 @@ export class Client extends Transport {
 /** Refused for what was sent, and not for who sent it: sending it again does not help. */
 function isRefusal(error: unknown): boolean {
   return error instanceof ServiceError && (error.status === 413 || error.status === 422);
+}
+
+/** Why one of many was refused: the others' answers are there. */
+function tellRefused(rows: string, reasons: Batch["reasons"] | undefined): void {
+  reasons?.forEach((reason, place) => {
+    if (reason !== null) console.warn(`${rows}[${place}] was refused: ${reason}`);
+  });
 }
 
 /** As it is sent: with an id, so that asking again is safe. */

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from feducb.agent.requests import MOST_NAMED, require_candidates, require_fitting
+from feducb.agent.requests import LONGEST_ID, MOST_NAMED, require_candidates, require_fitting
 from feducb.agent.settings import AgentSettings
 from feducb.errors import ConfigurationError
 from feducb.types import Array
@@ -80,6 +80,7 @@ class Visitors:
             return self._of_vectors(actions, context)
         encoder, context = self._require_words(actions, context)
         offers = encoder.offers(actions)  # type: ignore[arg-type]
+        _require_short_ids(actions, offers)
         found = encoder.encode(context, offers)
         said = None
         if self._settings.keep_events:
@@ -141,6 +142,15 @@ def retold(said: str, encoder: Encoder) -> tuple[dict[str, Any], Offers, Array]:
     plain = json.loads(said)
     offers = encoder.laid_out(plain["actions"])
     return plain["context"], offers, encoder.encode(plain["context"], offers).vectors
+
+
+def _require_short_ids(actions: Any, offers: Offers) -> None:
+    """Raise if an action that is described has a longer id than a name may be."""
+    for place, (asked, name) in enumerate(zip(actions or (), offers.names, strict=False)):
+        if isinstance(asked, Mapping) and "id" in asked and len(name) > LONGEST_ID:
+            raise ConfigurationError(
+                f"actions[{place}].id", "too long", f"text of 1 to {LONGEST_ID} characters"
+            )
 
 
 def _in_words(actions: Any) -> bool:
