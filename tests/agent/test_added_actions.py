@@ -103,6 +103,33 @@ def test_whoever_asks_again_hears_what_was_shown_though_it_is_retired_or_others_
                     agent.decide(**asked, context={"age": 30}, id="0", follow="none")
 
 
+def test_after_a_change_whoever_asks_again_hears_all_scores_of_decisions_made_since(tmp_path: Path) -> None:
+    """Of earlier ones the other actions are not known any more, which is said; nothing else is lost."""
+    path, now = tmp_path / "agent.db", [START]
+    follow: dict[str, Any] = {"context": {"age": 30}, "follow": "gift"}
+    usual: dict[str, Any] = {"shadow": True, "keep_events": 0.0, "window": 50.0}
+    for recipe, names in ((SHOP, "ab"), (with_added(SHOP, "bundle"), "cd")):
+        with Agent.open(path, _settings(recipe, **usual), clock=_clock(now)) as agent:
+            for name in names:
+                agent.decide(**follow, id=name)
+    with Agent.open(path, _settings(recipe, **usual), clock=_clock(now)) as agent:
+        now[0] += 30.0
+        agent.tick()
+        since = agent.decide(**follow, id="c", scores=True, explain=True)
+        assert since.repeated
+        assert since.scores is not None
+        assert len(since.scores) == 4
+        assert since.would_choose_action == ("none", "gift", "points", "bundle")[since.would_choose]
+        assert since.explanation is not None
+        assert since.explanation["rival"] is not None
+        earlier = agent.decide(**follow, id="a", scores=True, explain=True)
+        assert (earlier.action, earlier.scores) == ("gift", None)
+        assert earlier.explanation is not None
+        assert "not known any more" in earlier.explanation["says"]
+        with pytest.raises(ConfigurationError, match=r"expected one of the actions: gift$"):
+            agent.decide(context={"age": 30}, follow="none", id="a")
+
+
 def test_a_season_allows_nothing_else(tmp_path: Path) -> None:
     """Names in another order, a name taken back, more room or another term wait for a new season."""
     path, added = tmp_path / "agent.db", with_added(SHOP, "bundle")
@@ -161,3 +188,48 @@ def test_offers_without_features_have_room_too(tmp_path: Path) -> None:
     (tmp_path / "agent.toml").write_text(head.replace('actions = ["a", "b"]', "dim = 2\nreserve = 2"))
     with pytest.raises(ConfigurationError, match=r"problem\.reserve"):
         read_agent_file(tmp_path / "agent.toml")
+
+
+XMAS, VOUCHER = (with_added(SHOP, name) for name in ("xmas", "voucher"))
+
+
+def _next_season_renames(path: Path, later: Recipe) -> Agent:
+    """An agent that showed a voucher ten times, then took a recipe for its next season."""
+    now = [START]
+    usual: dict[str, Any] = {"season": 100.0, "window": 1.0, "keep_events": 1e6}
+    agent = Agent.open(path, _settings(VOUCHER, **usual), clock=_clock(now))
+    agent.renewal = lambda number: (_settings(later, **usual), None)
+    now[0] += 99.5  # after the last release: these wait for the next season
+    for _ in range(10):
+        agent.reward(agent.decide(["voucher"], context={"age": 30}).id, 1.0)
+    now[0] += 12.0
+    agent.tick()
+    assert agent.store.season == 2
+    return agent
+
+
+@pytest.mark.parametrize(("later", "carried"), [(XMAS, False), (VOUCHER, True)], ids=["another", "the same"])
+def test_an_action_of_the_next_season_has_no_records_of_another_that_had_its_entry(
+    tmp_path: Path, later: Recipe, carried: bool
+) -> None:
+    """What waits at the boundary goes along only under the name that it was shown by."""
+    with _next_season_renames(tmp_path / "agent.db", later) as agent:
+        assert agent.store.pending == (10 if carried else 0)
+        assert ("dropped" in agent.trouble) is not carried
+
+
+def test_an_export_has_rows_that_the_present_recipe_cannot_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file from before, which kept them: what was shown is there as numbers, the others in words."""
+    monkeypatch.setattr("feducb.agent.season_opening.may_carry", lambda old, new: True)
+    path = tmp_path / "agent.db"
+    with _next_season_renames(path, XMAS) as agent:
+        agent.decide(["xmas"], context={})
+    *before, newest = export(path)
+    assert [row["reward"] for row in before] == [1.0] * 10
+    for row in before:
+        assert any(row["action"])
+        assert row["features"] is None
+        assert "name" not in row
+    assert newest["name"] == "xmas"

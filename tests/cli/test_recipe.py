@@ -115,6 +115,31 @@ def test_a_terminal_is_asked_for_what_is_public(shop: Path) -> None:
     assert [getattr(one, "levels", None) for one in recipe.context][:2] == [("DE", "FR"), ("phone", "desk")]
 
 
+def test_a_terminal_is_asked_again_for_what_cannot_be(shop: Path) -> None:
+    answers = "|\nDE|DE\nDE|FR\n\nnan:3\n90:18\n18:\n18:90\n0:1e999\n\n"
+    said = _on_a_terminal(shop, "recipe", "init", "log.csv", *TAKEN, answers=answers)
+    for refused in ("nan:3", "90:18", "18:", "0:1e999"):
+        assert f"is '{refused}', expected LOW:HIGH" in said
+    assert "all different" in said
+    columns = json.loads((shop / "recipe.json").read_text())["context"]
+    assert columns[0]["levels"] == ["DE", "FR"]
+    assert columns[1]["levels"] is None  # left open
+    assert (columns[2]["low"], columns[2]["high"]) == (18.0, 90.0)
+    assert columns[4]["low"] is None
+
+
+def test_columns_are_named_with_commas_or_one_by_one(shop: Path) -> None:
+    one_by_one = ("--ignore", "shop", "--ignore", "bought,p", "--public", "country", "--public", "device,age")
+    _feducb(shop, "recipe", "init", "log.csv", "--action", "offer", *one_by_one)
+    columns = {one["name"]: one for one in json.loads((shop / "recipe.json").read_text())["context"]}
+    assert list(columns) == ["country", "device", "age", "returning", "basket"]
+    assert columns["country"]["levels"]
+    assert columns["basket"]["low"] is None
+    context = ("--context", "age:0:120", "--context", "country:DE|FR")
+    _feducb(shop, "recipe", "init", "log.csv", "--action", "offer", *context, "--out", "two.json")
+    assert [one.name for one in Recipe.read(shop / "two.json").context] == ["age", "country"]
+
+
 def test_every_setting_is_named_by_init_with_its_default(tmp_path: Path) -> None:
     for arguments in ((), ("--actions", "a,b,c"), ("--play", "released", "--shadow")):
         folder = tmp_path / str(len(arguments))

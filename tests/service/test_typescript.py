@@ -96,13 +96,21 @@ def test_every_call_is_answered(built: Path, shop: Running) -> None:
     assert seen["refused"] is None
     assert seen["outcomes"] == ["recorded", "unknown", "refused", "repeated", "discarded"]
     assert seen["unsaid"] == "TypeError"
+    assert seen["unsaidToo"] == [  # JSON would say null, which is a missing value
+        "RangeError: context.age is NaN, expected a finite number",
+        "RangeError: actions[1].price is -Infinity, expected a finite number",
+        "RangeError: follow_propensity is NaN, expected a finite number",
+    ]
+    assert seen["warned"][0].startswith("decisions[1] was refused: context.age is 'a text'")
+    assert seen["cut"] == 2  # half a character in a text does not refuse the others
+    assert seen["prefixed"] == 404  # what a proxy puts before the paths is asked for
     assert seen["learnt"] is None  # before the first sum
     (bad, why), (unknown, _), (away, silence) = seen["problems"]
     assert (bad, unknown, away) == (422, 401, None)
     assert "age" in why
     assert silence.startswith("POST /v1/decisions: no answer: ")
     counts = seen["counts"]
-    assert (counts["decisions"], counts["rewards"]) == (2, 1)
+    assert (counts["decisions"], counts["rewards"]) == (4, 1)
     assert seen["seasons"] == 1
 
 

@@ -76,11 +76,12 @@ def test_a_visitor_in_words_gets_an_action_by_name(shop: Running) -> None:
             agent.reward(own.id, 1.5)
 
 
-def test_many_visitors_in_one_call(shop: Running) -> None:
+def test_many_visitors_in_one_call(shop: Running, caplog: pytest.LogCaptureFixture) -> None:
     with Client(shop.url, key=shop.operator, timeout=120.0) as agent:
         before = agent.status()["counts"].get("decisions", 0)
         found = agent.decide_many([{"context": ADA | {"age": age}} for age in (20, "old", 50)])
         assert [one is None for one in found] == [False, True, False]
+        assert caplog.messages[-1].startswith("decisions[1] was refused: context.age is 'a text'")
         assert agent.status()["counts"].get("decisions", 0) == before + 2
         many = agent.decide_many([{"context": ADA}] * 1000)
         assert len({one.id for one in many if one is not None}) == 1000
@@ -111,7 +112,7 @@ def test_a_body_that_cannot_be_read_is_refused_once_and_in_words(
     with shop.http(shop.application) as http:
         for path, body, first in (
             ("/v1/decisions", asked, []),
-            ("/v1/decisions/batch", {"decisions": [{}, asked]}, ["decisions", 1]),
+            ("/v1/decisions/batch", {"decisions": [asked]}, ["decisions", 0]),
         ):
             answer = http.post(path, json=body)
             assert answer.status_code == 422
@@ -120,6 +121,42 @@ def test_a_body_that_cannot_be_read_is_refused_once_and_in_words(
             assert what in detail["what"]
             assert what in answer.json()["error"]
             assert "list[" not in answer.text
+
+
+def test_a_row_of_many_that_cannot_be_read_touches_no_other(shop: Running) -> None:
+    """It is refused with its reason, in its place; so are rewards and what was shown without an answer."""
+    odd: tuple[tuple[Any, str], ...] = (
+        ({"id": "x" * 129}, "id: String should have at most 128"),
+        ({"context": [1]}, "context: Input should be an object"),
+        ({"actions": []}, "actions: Input should be a list of names"),
+        ({"actions": ["none", 3]}, "actions[1]: Input should be a list of names"),
+        ({"person": ""}, "person: String should have at least 1"),
+        ({"shoe": 1}, "shoe: Extra inputs"),
+        (3, "Input should be an object"),
+        ({"context": {"age": "old"}}, "context.age is 'a text'"),
+        ({"actions": [{"id": "x" * 129, "offer": "none"}]}, "actions[0].id is 'too long'"),
+    )
+    with shop.http(shop.operator) as http:
+        before = http.get("/v1/status").json()["counts"].get("decisions", 0)
+        rows = [one for row, _ in odd for one in (row, {"context": ADA})]
+        answer = http.post("/v1/decisions/batch", json={"decisions": rows}).json()
+        shown, reasons = answer["decisions"], answer["reasons"]
+        assert [one is None for one in shown] == [True, False] * len(odd)
+        for reason, (_, said) in zip(reasons[::2], odd, strict=True):
+            assert reason.startswith(said)
+        assert reasons[1::2] == [None] * len(odd)
+        assert http.get("/v1/status").json()["counts"]["decisions"] == before + len(odd)
+        rewards: list[Any] = [{"id": shown[1]["id"], "value": 1.0}, {"id": shown[3]["id"], "value": "1"}, 7]
+        for path, body, outcomes in (
+            ("/v1/rewards", {"rewards": rewards}, ["recorded", "refused", "refused"]),
+            ("/v1/fallbacks", {"ids": ["", shown[5]["id"]]}, ["refused", "discarded"]),
+        ):
+            answer = http.post(path, json=body).json()
+            assert answer["outcomes"] == outcomes
+            assert [reason is None for reason in answer["reasons"]] == [one != "refused" for one in outcomes]
+        for beside in ({"shoe": 1}, {"decisions": [{}, 3] * 501}):  # about all of them, not about one
+            refused = http.post("/v1/decisions/batch", json={"decisions": [{}, 3]} | beside)
+            assert refused.status_code == 422
 
 
 def test_the_client_sends_numbers_of_numpy_and_decimals_and_names_what_it_cannot(shop: Running) -> None:
@@ -132,10 +169,15 @@ def test_the_client_sends_numbers_of_numpy_and_decimals_and_names_what_it_cannot
         assert agent.decide(["none", price | {"price": 9.9}], context=plain, id="of numpy").repeated
         assert first.action in ("none", "ten_percent")
         assert agent.decide(asked, context={"age": np.float32(36.0)}).action in ("none", "ten_percent")
+        itself: list[Any] = []
+        itself.append(itself)
         odd: tuple[tuple[dict[str, Any], str], ...] = (
             ({"context": {"age": object()}}, "context.age is 'object', expected a number, a text"),
             ({"context": {"age": {1, 2}}}, "context.age is 'set'"),
             ({"actions": ["none", {"id": "a", "price": 1j}]}, r"actions\[1\].price is 'complex'"),
+            ({"context": {"age": 10**5000}}, "context.age is 'a number of thousands of digits'"),
+            ({"context": {"age": Decimal("sNaN")}}, "context.age is 'no number'"),
+            ({"context": {"likes": itself}}, "context.likes is 'nested without end'"),
             ({"actions": "none"}, "actions is 'a text', expected a list"),
             ({"actions": ["none", None]}, r"actions\[1\] is 'NoneType', expected a name"),
             ({"context": "DE"}, "context is 'a text', expected a mapping"),

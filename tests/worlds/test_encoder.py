@@ -15,6 +15,7 @@ from feducb.errors import ConfigurationError
 from feducb.worlds.features import Category, Column, Flag, Hashed, Number, Recipe, Tags
 from feducb.worlds.features.bounds import derive_bounds
 from feducb.worlds.features.encoder import Encoder
+from feducb.worlds.features.wording import typical_actions
 
 OPEN: tuple[Column, ...] = (
     Category("country", ("DE", "FR", "US"), unknown="other", missing="own"),
@@ -330,6 +331,27 @@ def test_no_tags_are_a_list_of_none_or_an_empty_text_where_none_may_be_missing(m
     assert column.reader("a")("")[1] == ("" if missing == "refuse" else "missing")
     assert column.reader("a")([]) == ((), "")
     assert column.block([""]).tolist() == [[0, 0, 1][: column.width]]
+
+
+@pytest.mark.parametrize("missing", ["own", "zero", "refuse"])
+def test_tags_are_the_same_as_a_list_and_as_a_text_whoever_reads_them(missing: Any) -> None:
+    """In a recipe's actions too: what decides, what a log gets, and what `/v1/model` tells of."""
+    plain = {
+        "action": [
+            {"kind": "category", "name": "offer", "levels": ["a", "b"]},
+            {"kind": "tags", "name": "for", "levels": ["vip", "new"], "missing": missing},
+        ],
+        "terms": ["offer", "for"],
+    }
+    made = []
+    for both, one in ((["vip", "new"], ["new"]), ("vip|new", "new")):
+        actions = [{"id": "a", "for": both}, {"id": "b", "for": one}]
+        recipe = Recipe.from_plain(plain | {"actions": actions})
+        made += [Encoder(recipe).vectors({}), recipe.vectors({}, ["a", "b"]), typical_actions(recipe)]
+    for others in made[1:]:
+        np.testing.assert_allclose(others, made[0], atol=1e-9)
+    column = Tags("a", ("x", "y"), missing=missing)
+    np.testing.assert_array_equal(column.block([["x"], "x", []]), column.block(["x", "x", "z"]))
 
 
 def test_what_counts_as_nothing_is_no_constant() -> None:

@@ -7,6 +7,8 @@ const agent = new Client(url, { key });
 const ada: Visitor = { id: "ada", context: { country: "DE", age: 36, returning: true } };
 const first = await agent.decide(ada);
 const again = await agent.decide(ada);
+const warned: string[] = [];
+console.warn = (text: string) => warned.push(text);
 const [one, refused] = await agent.decideMany([{ context: {} }, { context: { age: "old" } }]);
 const outcomes = [
   await agent.reward(first.id, 1),
@@ -28,7 +30,15 @@ for (const call of [
 }
 const big: Visitor = { context: { age: 36n } }; // which JSON cannot say: no absence, and no default
 const unsaid = await agent.decide(big, { fallback: "none" }).catch((error: Error) => error.name);
+const unsaidToo = await Promise.all(
+  [{ context: { age: NaN } }, { actions: ["none", { id: "gift", price: -Infinity }] }, { follow_propensity: NaN }].map(
+    (odd) => agent.decide(odd, { fallback: "none" }).catch((error: Error) => `${error.name}: ${error.message}`),
+  ),
+);
+const cut = await agent.decideMany([{ context: { country: "DE \u{1f600}".slice(0, -1) } }, { context: {} }]);
+const prefixed = await new Client(`${url}/shop/`, { key }).status().catch((error: ServiceError) => error.status);
 const learnt = (await agent.model())["from"];
 const { counts } = (await agent.status()) as { counts: Record<string, number> };
 const seasons = (await agent.privacy())["seasons"] as unknown[];
-console.log(JSON.stringify({ first, again, refused, unsaid, outcomes, problems, counts, learnt, seasons: seasons.length }));
+const answers = { first, again, refused, unsaid, unsaidToo, cut: cut.length, prefixed, warned, outcomes, problems, learnt };
+console.log(JSON.stringify({ ...answers, counts, seasons: seasons.length }));

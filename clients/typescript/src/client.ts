@@ -2,6 +2,7 @@
 
 import type { components } from "./api.js";
 import { type Asked, type Fallback, fallbackFor, Fallbacks, type Kept } from "./fallback.js";
+import { sayable } from "./sayable.js";
 import { ServiceError, Transport } from "./transport.js";
 
 export { type Fallback, Fallbacks } from "./fallback.js";
@@ -47,7 +48,8 @@ export class Client extends Transport {
   }
 
   /**
-   * Ask for up to 1,000 visitors at once. One of many that is refused gets null; one alone throws.
+   * Ask for up to 1,000 visitors at once. One of many that is refused gets null, and why is a warning on the
+   * console; one alone throws.
    *
    * A `fallback`, as for `decide`, is one for all or one for each: either all get the service's answer, or all get
    * their default.
@@ -68,6 +70,7 @@ export class Client extends Transport {
     const fallbacks = each?.map((one, place) => fallbackFor(one, asked[place]!));
     const answer = await this.orDefault<Batch>("/v1/decisions/batch", { decisions: asked }, asked, fallbacks);
     if (Array.isArray(answer)) return answer;
+    tellRefused("decisions", answer.reasons);
     return answer.decisions.map((one) => one && { ...one, fallback: false });
   }
 
@@ -146,10 +149,11 @@ export class Client extends Transport {
   }
 
   private async sendRewards(rewards: Schemas["Reward"][]): Promise<Outcome[]> {
-    // JSON has no NaN: null in its place would have all of them refused.
+    // JSON has no NaN: it is refused here, without asking.
     const judged = rewards.filter(({ value }) => rewards.length === 1 || Number.isFinite(value));
     const asked: Schemas["RewardsRequest"] = { rewards: judged };
     const answer = judged.length ? await this.send<Outcomes>("POST", "/v1/rewards", asked) : { outcomes: [] };
+    tellRefused("rewards", "reasons" in answer ? answer.reasons : null);
     const outcomes = new Map(judged.map((one, place) => [one, answer.outcomes[place]!]));
     return rewards.map((one) => outcomes.get(one) ?? "refused");
   }
@@ -220,7 +224,14 @@ function isRefusal(error: unknown): boolean {
   return error instanceof ServiceError && (error.status === 413 || error.status === 422);
 }
 
-/** With an id, so that asking again is safe. */
+/** Why one of many was refused: the others' answers are there. */
+function tellRefused(rows: string, reasons: Batch["reasons"] | undefined): void {
+  reasons?.forEach((reason, place) => {
+    if (reason !== null) console.warn(`${rows}[${place}] was refused: ${reason}`);
+  });
+}
+
+/** As it is sent: with an id, so that asking again is safe. */
 function named(visitor: Visitor): Asked {
-  return { ...visitor, id: visitor.id ?? globalThis.crypto.randomUUID() };
+  return { ...sayable(visitor), id: visitor.id ?? globalThis.crypto.randomUUID() };
 }

@@ -41,6 +41,7 @@ export class Transport {
   private readonly timeout: number;
   protected readonly attempts: number;
 
+  /** @param url of the service; what a proxy has put before its paths stays. */
   constructor(
     private readonly url: string,
     private readonly options: Options,
@@ -56,7 +57,7 @@ export class Transport {
       if (attempt) await new Promise((done) => setTimeout(done, 50 * 4 ** attempt));
       let status: number, text: string;
       try {
-        const response = await fetch(new URL(path, this.url), {
+        const response = await fetch(this.url.replace(/\/*$/, "") + path, {
           method,
           headers: { authorization: `Bearer ${this.options.key}`, "content-type": "application/json" },
           body,

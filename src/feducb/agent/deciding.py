@@ -71,7 +71,8 @@ def _again(
     shown = events.action_of(state.store.database, known.number)
     if known.chosen is None or known.candidates is None or shown is None:  # content, which goes together
         raise ConfigurationError("id", asked.id, "a new one: that decision is over")
-    visitor = state.visitors.recall(actions, context, Shown(known.candidates, known.chosen, shown))
+    before = known.number <= state.other_actions
+    visitor = state.visitors.recall(actions, context, Shown(known.candidates, known.chosen, shown, before))
     if visitor is not None:
         follow = require_follow(state.settings, asked.follow, asked.follow_propensity, visitor.choices)
     if visitor is None or follow not in (None, known.chosen):
@@ -187,9 +188,11 @@ def _with_reasons(
     """With what each term adds, where something was learnt."""
     assert visitor.names is not None  # it was asked for
     candidates, names, index = visitor.candidates, visitor.names, decision.index
-    if visitor.only is not None:  # there is nothing to compare with
+    if visitor.only is not None:  # nobody knows what there was to compare it with
         candidates, names, index = candidates[[index]], names[index : index + 1], 0
-    asked = Question(candidates, names, index, decision.propensity, state.settings.shadow)
+    asked = Question(
+        candidates, names, index, decision.propensity, state.settings.shadow, visitor.only is not None
+    )
     source = OWN if state.closed or row.lane == events.ALONE else RELEASED
     return replace(decision, explanation=state.chooser.explain(row.group, asked, source, row.lane))
 

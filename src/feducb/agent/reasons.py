@@ -55,6 +55,7 @@ class Question(NamedTuple):
     chosen: int
     propensity: float | None
     followed: bool
+    alone: bool = False  # the others are not known any more
 
 
 def explain(asked: Question, decider: Decider, problem: Problem, words: Wording, source: str) -> Explanation:
@@ -75,6 +76,8 @@ def explain(asked: Question, decider: Decider, problem: Problem, words: Wording,
 
 
 def _sentence(asked: Question, rival: int | None, scores: Array) -> str:
+    if asked.alone:
+        return "What else there was is not known any more: actions were added or retired since."
     if rival is None:
         return "There was no other."
     ahead = scores[asked.chosen] >= scores[rival]

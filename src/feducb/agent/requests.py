@@ -115,7 +115,11 @@ def require_follow(
     candidates = names if isinstance(names, int) else len(names)
     if isinstance(follow, str):
         if isinstance(names, int) or follow not in names:
-            listed = "its index: vectors have no names" if isinstance(names, int) else ", ".join(names)
+            listed = (
+                "its index: vectors have no names"
+                if isinstance(names, int)
+                else ", ".join(filter(None, names))
+            )
             raise ConfigurationError("follow", follow, f"one of the actions: {listed}")
         follow = names.index(follow)
     if require_integer("follow", follow, at_least=0) >= candidates:

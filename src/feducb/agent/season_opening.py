@@ -27,7 +27,7 @@ from feducb.protocol.hiding import Member
 from feducb.protocol.signed_roster import quorum_among
 from feducb.storage import agent_tables, own_sums
 from feducb.worlds.features import Recipe
-from feducb.worlds.features.season import continues
+from feducb.worlds.features.season import continues, fixed_part
 
 __all__ = ["SeasonOpening"]
 
@@ -39,6 +39,11 @@ def _mark(db: Connection, member: Member | None) -> None:
     """By which roster a season is opened; on a restart it is the same, whatever has come since."""
     if member is not None:
         agent_tables.mark_roster(db, member.roster.version)
+
+
+def _recipe_in(kept: agent_tables.KeptSettings) -> Recipe | None:
+    plain = json.loads(kept.body)["recipe"]
+    return plain and Recipe.from_plain(plain)
 
 
 def _is_another(
@@ -83,11 +88,19 @@ class SeasonOpening:
             agent_tables.mark_season(db, None if kept is None else kept.started_at)
             start, id_key = self._begins(season), token_bytes(32)
         note_settings(db, kept, season, body, state.by)
+        self._keep_actions(db, kept)
         agent_tables.write_settings(db, season=season, body=body, started_at=start, id_key=id_key)
         if agent_tables.is_unused(db):
             _mark(db, store.member)
             self.begin_own(db, kept)
         state.settings = state.settings.under(store.terms)
+
+    def _keep_actions(self, db: Connection, kept: agent_tables.KeptSettings | None) -> None:
+        """Note since which decision there are other actions; from now on, where the file does not say."""
+        recipe = self.state.settings.recipe
+        unknown = agent_tables.of_other_actions(db) is None and recipe and recipe != fixed_part(recipe)
+        if kept is None or unknown or _recipe_in(kept) != recipe:
+            agent_tables.mark_other_actions(db)
 
     def _begins(self, season: int) -> float:
         """When a season starts that has no settings yet."""
@@ -97,10 +110,8 @@ class SeasonOpening:
     def begin_own(self, db: Connection, kept: agent_tables.KeptSettings | None) -> None:
         """What was learnt alone stays where a new season can read it, under the same recipe."""
         state = self.state
-        if kept is not None:
-            plain = json.loads(kept.body)["recipe"]
-            if not continues(plain and Recipe.from_plain(plain), state.settings.recipe):
-                own_sums.forget(db)
+        if kept is not None and not continues(_recipe_in(kept), state.settings.recipe):
+            own_sums.forget(db)
         own_phase.begin(db, state.store, state.settings, state.now())
 
     def open_by_hand(self, settings: AgentSettings | None, *, drop_open: bool, by: str | None) -> int:
@@ -226,6 +237,8 @@ class SeasonOpening:
         """The settings of a season that opens, in the transaction that opens it."""
         if not continues(self.state.settings.recipe, opening.settings.recipe):
             own_sums.forget(db)
+        if self.state.settings.recipe != opening.settings.recipe:
+            agent_tables.mark_other_actions(db)
         agent_tables.mark_season(db, self.state.started_at)
         _mark(db, member)
         if self.state.settings.lane_shares != opening.settings.lane_shares:

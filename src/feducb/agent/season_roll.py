@@ -24,6 +24,7 @@ from feducb.privacy.terms import Terms
 from feducb.protocol.calendar import LINGER, Calendar, Leap
 from feducb.protocol.hiding import Member
 from feducb.storage import AgentStore
+from feducb.worlds.features.season import continues
 
 __all__ = [
     "Opening",
@@ -193,9 +194,11 @@ def mu_of(terms: str) -> float:
 def may_carry(old: AgentSettings, new: AgentSettings) -> bool:
     """Whether what waits at a season's end was decided by rules that the next season has too.
 
-    What was followed, or decided by raw records, under one season's word is not released under another's.
+    What was followed, or decided by raw records, under one season's word is not released under another's. Nor
+    is what was shown of an action whose entry has another name by then: terms do not say those names.
     """
-    return all(getattr(old, name) == getattr(new, name) for name in _BY_WHICH_DECIDED)
+    same_rules = all(getattr(old, name) == getattr(new, name) for name in _BY_WHICH_DECIDED)
+    return same_rules and continues(old.recipe, new.recipe)
 
 
 def is_within(epsilon: float, most: float) -> bool:

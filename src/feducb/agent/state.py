@@ -40,6 +40,7 @@ class State:
         memory: what is remembered of earlier seasons.
         chooser: what it knows, ready to decide by.
         visitors: reads what is asked.
+        other_actions: the newest decision from before actions were last added or retired, by its number.
         watch: when the season is over.
         started_at: when the season started, in seconds since 1970.
         id_key: of ids that are made up, and under which the application's own are kept.
@@ -61,6 +62,7 @@ class State:
         self.counters, self.inbox, self.memory = Counters(), Inbox(), Memory(settings)
         self.curve, self.chooser = Curve(width_for(settings.season)), Chooser(settings)
         self.visitors = Visitors(settings)
+        self.other_actions = 0
         self.unswept, self.swept_at = False, time.monotonic()
         self.id_key, self.started_at = b"", 0.0
         self.watch, self.spent, self.trouble = Watch(clock), "", ""
@@ -155,6 +157,7 @@ class State:
         self.counters.at_least("decisions", events.last_number(db))
         self.curve, self.chooser = Curve(width_for(self.settings.season)), Chooser(self.settings)
         self.visitors = Visitors(self.settings)
+        self.other_actions = agent_tables.of_other_actions(db) or 0
         self.inbox.load(db, self.settings)
         self.memory = Memory.load(db, self.settings, season=self.store.season, started_at=self.started_at)
         for group in range(self.settings.groups):

@@ -253,7 +253,8 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
     whether the application chose (``followed``), and how it is said to (``follow_policy``), since what a
     policy chose that learns from rewards must not be loaded elsewhere (`warm_start`); nor must what was
     decided after a close (``own_phase``), on raw records. Where a recipe made the vectors, a row also has the
-    visitor's ``context``, all ``actions``, the ``name`` of the one shown, and the recipe's fingerprint.
+    visitor's ``context``, all ``actions``, the ``name`` of the one shown, and the recipe's fingerprint; but
+    for rows of an earlier season that the present recipe cannot read.
     """
     with closing(agent_tables.look_into(path)) as db:
         settings = season_in(db, path).settings
@@ -294,9 +295,17 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
             }
 
 
-def _described(said: str, chosen: int, encoder: Encoder) -> tuple[dict[str, Any], list[list[float]]]:
-    """What a row of an export says in words, and the vectors that these words make."""
-    context, offers, vectors = retold(said, encoder)
+def _described(said: str, chosen: int, encoder: Encoder) -> tuple[dict[str, Any], list[list[float]] | None]:
+    """What a row of an export says in words, and the vectors that these words make.
+
+    Nothing of an earlier season's row that the present recipe cannot read, such as one with other names.
+    """
+    try:
+        context, offers, vectors = retold(said, encoder)
+    except ConfigurationError:
+        return {}, None
+    if chosen >= len(offers.names):
+        return {}, None
     words = {
         "name": offers.names[chosen],
         "context": context,

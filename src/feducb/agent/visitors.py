@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from feducb.agent.requests import MOST_NAMED, require_candidates, require_fitting
+from feducb.agent.requests import LONGEST_ID, MOST_NAMED, require_candidates, require_fitting
 from feducb.agent.settings import AgentSettings
 from feducb.errors import ConfigurationError
 from feducb.types import Array
@@ -44,11 +44,15 @@ class Visitor(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What is written down of a decision: how many candidates there were, which was shown, its vector."""
+    """What is written down of a decision: how many candidates there were, which was shown, its vector.
+
+    And whether it was made before actions were last added or retired.
+    """
 
     candidates: int
     place: int
     action: bytes
+    before: bool
 
     def is_among(self, candidates: Array) -> bool:
         """Whether it was shown of as many candidates as these (K, d), in that place."""
@@ -66,11 +70,6 @@ class Visitors:
         if self._encoder is not None and settings.recipe == fixed_part(self._encoder.recipe):
             self._unsaid = self._encoder.offers_declared
 
-    @property
-    def changed(self) -> bool:
-        """Whether actions were added or retired since the season's recipe was published."""
-        return self._encoder is not None and self._unsaid is not self._encoder.offers_declared
-
     def read(self, actions: Actions | None, context: Mapping[str, Any] | None) -> Visitor:
         """A visitor's candidates.
 
@@ -81,6 +80,7 @@ class Visitors:
             return self._of_vectors(actions, context)
         encoder, context = self._require_words(actions, context)
         offers = encoder.offers(actions)  # type: ignore[arg-type]
+        _require_short_ids(actions, offers)
         found = encoder.encode(context, offers)
         said = None
         if self._settings.keep_events:
@@ -100,7 +100,7 @@ class Visitors:
             visitor = self._of_vectors(actions, context)
             return visitor if shown.is_among(visitor.candidates) else None
         encoder, context = self._require_words(actions, context)
-        if actions is not None or not self.changed:
+        if actions is not None or not shown.before:
             offers = encoder.laid_out(actions) if actions is not None else encoder.offers()  # type: ignore[arg-type]
             vectors = encoder.encode(context, offers).vectors
             return Visitor(vectors, offers.names) if shown.is_among(vectors) else None
@@ -142,6 +142,15 @@ def retold(said: str, encoder: Encoder) -> tuple[dict[str, Any], Offers, Array]:
     plain = json.loads(said)
     offers = encoder.laid_out(plain["actions"])
     return plain["context"], offers, encoder.encode(plain["context"], offers).vectors
+
+
+def _require_short_ids(actions: Any, offers: Offers) -> None:
+    """Raise if an action that is described has a longer id than a name may be."""
+    for place, (asked, name) in enumerate(zip(actions or (), offers.names, strict=False)):
+        if isinstance(asked, Mapping) and "id" in asked and len(name) > LONGEST_ID:
+            raise ConfigurationError(
+                f"actions[{place}].id", "too long", f"text of 1 to {LONGEST_ID} characters"
+            )
 
 
 def _in_words(actions: Any) -> bool:

@@ -6,11 +6,12 @@ import csv
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -21,7 +22,7 @@ from feducb.errors import ConfigurationError
 from feducb.evaluation.survey import parse_context
 from feducb.models import LINEAR, Model
 from feducb.system import write_atomically
-from feducb.worlds.features import Column, Recipe, as_text, model_of
+from feducb.worlds.features import Category, Column, Number, Recipe, as_text, model_of
 from feducb.worlds.features.bounds import Derived, derive_bounds
 from feducb.worlds.features.explain import explain, refuses
 from feducb.worlds.features.proposal import Proposal, propose
@@ -35,6 +36,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+Answer = TypeVar("Answer")
 _ROWS = 100_000  # that are looked at for the kinds of columns
 _SYMBOLS = {"dim": "d", "action_bound": "L", "reward_bound": "B", "parameter_bound": "S"}
 
@@ -43,16 +45,19 @@ _SYMBOLS = {"dim": "d", "action_bound": "L", "reward_bound": "B", "parameter_bou
 def init(
     log: Annotated[Path, typer.Argument(help="A CSV file with a header, of decisions that were made.")],
     action: str = option(..., "The column that names what was done."),
-    context: str | None = option(
+    context: list[str] | None = option(
         None,
         "What is known of a visitor, as columns: age:0:120,country:DE|FR,new:bool,zip:hash:16. Of a name "
-        "alone the log tells the kind, and range or levels are asked for.",
+        "alone the log tells the kind, and range or levels are asked for. May be repeated.",
         shown="all columns but those ignored",
     ),
-    ignore: str = option("", "Columns that are no context: reward, propensity, agent, ids."),
-    public: str = option(
-        "",
-        "Columns whose range or levels, as the log has them, are public: your word. They are read off then.",
+    ignore: list[str] | None = option(
+        None, "Columns that are no context: reward, propensity, agent, ids. May be repeated."
+    ),
+    public: list[str] | None = option(
+        None,
+        "Columns whose range or levels, as the log has them, are public: your word. They are read off then. "
+        "May be repeated.",
     ),
     lean: bool = option(
         False,
@@ -65,15 +70,15 @@ def init(
     """Propose a recipe from a log by the kinds of its columns; what must be public is asked for, not read."""
     if out.exists():
         raise ConfigurationError("--out", str(out), "a file that does not exist yet")
-    given = parse_context([part for part in (context or "").split(",") if part])
+    given, out_of_it, read_off = parse_context(_listed(context)), _listed(ignore), _listed(public)
     known: dict[str, Column] = {name: one for name, one in given.items() if not isinstance(one, str)}
     columns = _columns(log)
-    taken = list(given) or [name for name in columns if name not in (*_listed(ignore), action)]
-    for name in (*taken, *_listed(ignore), *_listed(public)):
+    taken = list(given) or [name for name in columns if name not in (*out_of_it, action)]
+    for name in (*taken, *out_of_it, *read_off):
         if name not in columns:
             raise ConfigurationError("column", name, f"one of those of {log.name}: {', '.join(columns)}")
     some = {name: columns[name] for name in (*taken, action) if name in columns}
-    proposal = propose(some, action=action, known=known, public=_listed(public), lean=lean)
+    proposal = propose(some, action=action, known=known, public=read_off, lean=lean)
     if sys.stdin.isatty() and sys.stdout.isatty():
         _ask(proposal, columns)
     out.write_text(proposal.to_json(), encoding="utf-8")
@@ -245,8 +250,9 @@ def _release(recipe: Recipe) -> str:
     return f"{numbers}, not {all_pairs:,}: {left_out} other, and carry no noise ({model.name})"
 
 
-def _listed(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
+def _listed(given: list[str] | None) -> list[str]:
+    """What an option names, with commas between or repeated."""
+    return [part.strip() for text in given or () for part in text.split(",") if part.strip()]
 
 
 def _columns(log: Path) -> dict[str, list[str]]:
@@ -270,19 +276,30 @@ def _ask(proposal: Proposal, columns: dict[str, list[str]]) -> None:
     for one in proposal.open:
         name = one["name"]
         if one["kind"] == "number":
-            low, _, high = typer.prompt(f"public range of {name}, LOW:HIGH", default="").partition(":")
-            if low and high:
-                one["low"], one["high"] = (_number(text, name) for text in (low, high))
+            found = _asked(f"public range of {name}, LOW:HIGH", partial(_range, name))
+            if found is not None:
+                one["low"], one["high"] = found.low, found.high
             continue
         seen = ", ".join(sorted({as_text(text) for text in columns[name] if text}))
         typer.echo(f"the log has of {name}: {seen}")
-        levels = typer.prompt(f"public levels of {name}, separated by |", default="")
-        if levels:
-            one["levels"] = [part.strip() for part in levels.split("|") if part.strip()]
+        levels = _asked(f"public levels of {name}, separated by |", partial(_levels, name))
+        if levels is not None:
+            one["levels"] = list(levels.levels)
 
 
-def _number(text: str, name: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigurationError(f"range of {name}", text, "LOW:HIGH, such as 0:120") from None
+def _asked(question: str, read: Callable[[str], Answer]) -> Answer | None:
+    """What is typed, asked for again while it cannot be; None for an empty answer."""
+    while text := typer.prompt(question, default="").strip():
+        try:
+            return read(text)
+        except ConfigurationError as error:
+            typer.echo(str(error))
+    return None
+
+
+def _range(name: str, text: str) -> Number:
+    return Number(name, *parse_range(text, f"range of {name}"))
+
+
+def _levels(name: str, text: str) -> Category:
+    return Category(name, tuple(part.strip() for part in text.split("|") if part.strip()))

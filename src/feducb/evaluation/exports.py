@@ -161,7 +161,8 @@ def _notes(lines: Lines, problem: Problem) -> Iterator[str]:
         low, high = problem.reward_range
         bounds = f"L = {problem.action_bound:g}, rewards from {low:g} to {high:g}"
         yield f"the exports do not say their public bounds: {bounds} are taken"
-    yield "candidates are vectors without names: there is no best single action to hold learners against"
+    by_vectors = "candidates of exports are compared by their vectors, names or not"
+    yield f"{by_vectors}: there is no best single action to hold learners against"
 
 
 def _rows(held: dict[int, list[tuple[int, Decided]]], agents: dict[str, int], shift: float) -> Iterator[Rows]:

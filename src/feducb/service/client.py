@@ -77,7 +77,8 @@ class Client(AgentHttp):
     def decide_many(self, visitors: Sequence[Mapping[str, Any]], *, fallback: Defaults | None = None) -> Any:
         """Ask for up to 1,000 visitors at once, each with the arguments of `decide` by name.
 
-        One that is refused gets None, and the others are decided; one alone raises `ServiceError`.
+        One that is refused gets None, and the others are decided; why is logged as a warning
+        (`feducb.client`). One alone raises `ServiceError`.
 
         Args:
             visitors: who they are.
@@ -94,7 +95,7 @@ class Client(AgentHttp):
         return self._run(self._flows.reward(id, value))
 
     def rewards(self, values: Mapping[str, float]) -> dict[str, Outcome]:
-        """Say what many decisions were worth, by id; one out of range is `refused` alone."""
+        """Say what many decisions were worth, by id; one out of range is `refused` alone, and logged."""
         return self._run(self._flows.rewards(values))
 
     def discard(self, id: str) -> Outcome:

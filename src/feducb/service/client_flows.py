@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +22,9 @@ __all__ = ["ClientFlows", "VisitorOptions"]
 
 _AWAY_SECONDS = 1.0  # for which a service that did not answer is not asked, where there is a default
 _MOST_IDS, _MOST_REQUESTS = 1000, 20  # reported in one request
+_MOST_BITS = 10_000  # of a whole number: Python writes none of thousands of digits
+_DEEPEST = 100  # lists and mappings within each other: more is one that holds itself
+_LOG = logging.getLogger("feducb.client")
 _REFUSED = (413, 422)  # for what was sent, and not for who sent it: sending it again does not help
 
 
@@ -83,6 +87,7 @@ class ClientFlows:
                 return [replace(default, reason=str(error)) for default in defaults]
         if self.fallbacks.waiting:
             yield from self._report_some()
+        _tell_refused("decisions", answer)
         return [None if one is None else _decision(one) for one in answer["decisions"]]
 
     def reward(self, id: str, value: float) -> Flow[Outcome]:
@@ -140,6 +145,7 @@ class ClientFlows:
     def _send_rewards(self, values: Mapping[str, float]) -> Flow[dict[str, Outcome]]:
         asked = {"rewards": [{"id": id, "value": value} for id, value in values.items()]}
         answer = yield from self._post("/v1/rewards", asked)
+        _tell_refused("rewards", answer)
         return {id: Outcome(one) for id, one in zip(values, answer["outcomes"], strict=True)}
 
     def _report_some(self) -> Flow[None]:
@@ -204,6 +210,13 @@ def _keep_reward(kept: Kept, value: float) -> Outcome:
     return Outcome.WAITING
 
 
+def _tell_refused(rows: str, answer: Mapping[str, Any]) -> None:
+    """Why one of many was refused, for whoever reads logs: the others' answers are there."""
+    for place, reason in enumerate(answer.get("reasons") or ()):
+        if reason is not None:
+            _LOG.warning("%s[%d] was refused: %s", rows, place, reason)
+
+
 def _visitor(actions: Actions | None, options: VisitorOptions) -> dict[str, Any]:
     unknown = sorted(set(options) - set(VisitorOptions.__annotations__))
     if unknown:
@@ -244,18 +257,25 @@ def _action(action: Any, place: int) -> Any:
         raise ConfigurationError(f"actions[{place}]", kind_of(action), expected) from None
 
 
-def _as_plain(value: Any, place: str) -> Any:
+def _as_plain(value: Any, place: str, depth: int = 0) -> Any:
     """As JSON writes it, numbers and arrays of NumPy and decimals too; an error names the column."""
+    if type(value) is int and value.bit_length() > _MOST_BITS:
+        raise ConfigurationError(place, "a number of thousands of digits", "one that can be written down")
     if value is None or type(value) in (str, int, float, bool):
         return value
+    if depth > _DEEPEST:
+        column = ".".join(place.split(".")[:2])
+        raise ConfigurationError(column, "nested without end", "a number, a text, or a list of texts")
     if isinstance(value, Mapping):
-        return {name: _as_plain(one, f"{place}.{name}") for name, one in value.items()}
+        return {name: _as_plain(one, f"{place}.{name}", depth + 1) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_as_plain(one, place) for one in value]
+        return [_as_plain(one, place, depth + 1) for one in value]
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
-            return kind(value)
+            return _as_plain(kind(value), place)
     if isinstance(value, Decimal):
+        if value.is_snan():
+            raise ConfigurationError(place, "no number", "a number")
         return float(value)
     plain = value.tolist() if hasattr(value, "tolist") else value  # NumPy, without importing it
     if type(plain) is type(value):

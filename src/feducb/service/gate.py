@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fastapi import Request
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from starlette.types import Receive, Scope
 
 from feducb.agent.health import with_trouble
@@ -19,11 +19,12 @@ from feducb.service.keeper_desk import KeeperDesk
 from feducb.service.metrics import Metrics
 from feducb.service.running_mailbox import ServiceMailbox
 from feducb.service.sessions import Sessions
+from feducb.service.unread import details_of, first_of
 from feducb.storage.keeper_facts import look_at_keeper
 
 __all__ = ["CALLER", "RefusedError", "Service"]
 
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model", bound=models.Asked)
 CALLER: ContextVar[Key | None] = ContextVar("caller")  # the key that the request under way came with
 
 
@@ -98,34 +99,10 @@ class Service:
             if len(whole) > self.largest_body:
                 raise RefusedError(413, f"the body is larger than {self.largest_body} bytes")
         try:
-            return kind.model_validate_json(bytes(whole))
+            return kind.read(bytes(whole))
         except ValidationError as error:
-            details = _details(error)
-            first = f"{_path(details[0]['where'])}: {details[0]['what']}".removeprefix(": ")
-            raise RefusedError(422, f"the body is not what was expected: {first}", details) from None
-
-
-def _details(error: ValidationError) -> list[dict[str, Any]]:
-    """Where a body is wrong, and how; once where something may be of several kinds, and is of none."""
-    found: dict[tuple[str | int, ...], dict[str, Any]] = {}
-    for one in error.errors(include_url=False, include_context=False, include_input=False):
-        where, what = list(one["loc"]), one["msg"]
-        kind = next((place for place, part in enumerate(where) if part in models.SEVERAL), None)
-        if kind is None or one["type"] == "extra_forbidden":
-            found[tuple(where)] = {"where": where, "what": what}
-            continue
-        # Behind its name stands which kind was tried, and how far that went
-        field, deeper = where[: kind + 1], [part for part in where[kind + 1 :] if isinstance(part, int)]
-        known = found.setdefault(tuple(field), {"where": field, "what": models.SEVERAL[field[-1]]})
-        known["where"] = max(
-            known["where"], field + deeper, key=lambda tried: (len(tried), tried[kind + 1 :])
-        )
-    return list(found.values())[:20]
-
-
-def _path(where: list[str | int]) -> str:
-    """As one writes it: decisions[3].actions."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).removeprefix(".")
+            said = f"the body is not what was expected: {first_of(error)}"
+            raise RefusedError(422, said, details_of(error)) from None
 
 
 def _header(scope: Scope, name: bytes) -> bytes | None:

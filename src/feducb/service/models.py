@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import json
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field, PrivateAttr, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from feducb.agent import Outcome
 from feducb.agent.requests import LONGEST_ID, MOST_CANDIDATES, MOST_NAMED
 from feducb.protocol.parcels import ParcelKind
 from feducb.service.answers import ExplanationAnswer
 
-MOST_REWARDS = 1000
-MOST_VISITORS = 1000
+MOST_ROWS = 1000
 
 # What is not a number is refused by the agent itself, which looks at lengths anyway.
 Candidates = Annotated[
@@ -30,11 +31,53 @@ SEVERAL: dict[str | int, str] = {
 Named = Annotated[list[Name | dict[str, Any]], Field(fail_fast=True, min_length=1, max_length=MOST_NAMED)]
 
 
-class _Strict(BaseModel):
+class Asked(BaseModel):
+    """What a body holds."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
+    @classmethod
+    def read(cls, body: bytes) -> Self:
+        """From JSON."""
+        return cls.model_validate_json(body)
 
-class DecisionRequest(_Strict):
+
+class _Many(Asked):
+    """A list of rows, of which one that cannot be read touches no other."""
+
+    row: ClassVar[TypeAdapter[Any]]
+    _unread: dict[int, ValidationError] = PrivateAttr(default_factory=dict)
+
+    @property
+    def unread(self) -> dict[int, ValidationError]:
+        """Why, by its place among all; the list has the others."""
+        return self._unread
+
+    @classmethod
+    def read(cls, body: bytes) -> Self:
+        """All at once, which is fast; one by one if some row of several is not as it should be."""
+        try:
+            return cls.model_validate_json(body)
+        except ValidationError as error:
+            if any(len(one["loc"]) < 2 for one in error.errors(include_url=False, include_input=False)):
+                raise  # it is not about a row
+            (field,) = cls.model_fields
+            rows = from_json(body)[field]
+            if not 1 < len(rows) <= MOST_ROWS:
+                raise
+        read: Any = []
+        unread = {}
+        for place, row in enumerate(rows):
+            try:
+                read.append(cls.row.validate_json(json.dumps(row)))
+            except ValidationError as error:
+                unread[place] = error
+        made = cls.model_construct(None, **{field: read})
+        made._unread = unread
+        return made
+
+
+class DecisionRequest(Asked):
     """A visitor, and what could be shown."""
 
     actions: Candidates | Named | None = Field(
@@ -107,10 +150,11 @@ class DecisionResponse(BaseModel):
     )
 
 
-class BatchRequest(_Strict):
+class BatchRequest(_Many):
     """Many visitors, each as in a request of its own."""
 
-    decisions: Annotated[list[DecisionRequest], FailFast()] = Field(min_length=1, max_length=MOST_VISITORS)
+    row: ClassVar[TypeAdapter[Any]] = TypeAdapter(DecisionRequest)
+    decisions: Annotated[list[DecisionRequest], FailFast()] = Field(min_length=1, max_length=MOST_ROWS)
 
 
 class BatchResponse(BaseModel):
@@ -122,31 +166,33 @@ class BatchResponse(BaseModel):
     )
 
 
-class Reward(_Strict):
+class Reward(Asked):
     """What a decision was worth."""
 
     id: Id
     value: float = Field(description="From -B to B; another is refused by itself, not the others.")
 
 
-class DiscardRequest(_Strict):
+class DiscardRequest(Asked):
     """A decision that was never shown."""
 
     id: Id
 
 
-class FallbacksRequest(_Strict):
+class FallbacksRequest(_Many):
     """Visitors who were shown a default of the application's own, since no answer came in time."""
 
+    row: ClassVar[TypeAdapter[Any]] = TypeAdapter(Id)
     ids: Annotated[list[Id], FailFast()] = Field(
-        min_length=1, max_length=MOST_VISITORS, description="Those that the decisions were asked for with."
+        min_length=1, max_length=MOST_ROWS, description="Those that the decisions were asked for with."
     )
 
 
-class RewardsRequest(_Strict):
+class RewardsRequest(_Many):
     """Rewards of one or many decisions."""
 
-    rewards: Annotated[list[Reward], FailFast()] = Field(min_length=1, max_length=MOST_REWARDS)
+    row: ClassVar[TypeAdapter[Any]] = TypeAdapter(Reward)
+    rewards: Annotated[list[Reward], FailFast()] = Field(min_length=1, max_length=MOST_ROWS)
 
 
 class RewardsResponse(BaseModel):
@@ -158,7 +204,7 @@ class RewardsResponse(BaseModel):
     )
 
 
-class ErasureRequest(_Strict):
+class ErasureRequest(Asked):
     """Somebody wants to be forgotten."""
 
     person: Annotated[str, Field(min_length=1, max_length=256)]
@@ -173,7 +219,7 @@ class ErasureResponse(BaseModel):
     said: str
 
 
-class OutboxName(_Strict):
+class OutboxName(Asked):
     """Names a message of the outbox."""
 
     season: Annotated[int, Field(ge=1, le=2**31 - 1)]
@@ -200,7 +246,7 @@ class OutboxResponse(BaseModel):
     card: str = Field(description="If the agent is a keeper, its key of the season, signed: base64.")
 
 
-class InboxRequest(_Strict):
+class InboxRequest(Asked):
     """What a carrier brings: a sum; under trust keepers, a keeper's card or a row that is over."""
 
     payload: Annotated[str, Field(max_length=2**28)] = Field(description="Base64.")
@@ -218,7 +264,7 @@ class InboxResponse(BaseModel):
     new: bool
 
 
-class KeeperRequest(_Strict):
+class KeeperRequest(Asked):
     """The list of a row, for the keeper in this process."""
 
     payload: Annotated[str, Field(max_length=2**28)] = Field(description="Base64.")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
 import pydantic_core
 from fastapi import Request, Response
 from fastapi.responses import PlainTextResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from starlette.types import Receive, Scope
 
 from feducb.agent import Agent, Decision, Outcome
@@ -27,6 +27,7 @@ from feducb.service.api_keys import Role
 from feducb.service.direct import DirectApp
 from feducb.service.gate import CALLER, Model, RefusedError, Service
 from feducb.service.openapi import body, from_query, refusals
+from feducb.service.unread import first_of
 
 __all__ = ["add_routes", "json_response", "reason_for"]
 
@@ -48,6 +49,8 @@ def json_response(answer: object, status: int = 200) -> Response:
 
 def reason_for(error: Exception) -> str:
     """Why a request was refused; an id is not repeated, since it may name somebody."""
+    if isinstance(error, ValidationError):
+        return first_of(error)
     if isinstance(error, ConfigurationError) and error.setting == "id":
         return f"id: expected {error.expected}"
     return str(error)
@@ -116,16 +119,18 @@ def _add_decisions(app: DirectApp) -> None:
     @_post(app, "/v1/decisions/batch", "application", models.BatchRequest, models.BatchResponse)
     async def decide_many(service: Service, asked: models.BatchRequest) -> object:
         """Choose for many visitors at once: each by itself, all on disk together."""
-        answers = await service.commit(
-            lambda agent: agent.decide_many([vars(one) for one in asked.decisions])
-        )
-        if len(answers) == 1 and isinstance(answers[0], ConfigurationError):
+        answers: list[Decision | ConfigurationError | ValidationError] = [
+            *await service.commit(lambda agent: agent.decide_many([vars(one) for one in asked.decisions]))
+        ]
+        if len(answers) == 1 and isinstance(answers[0], ConfigurationError) and not asked.unread:
             raise answers[0]  # there is no other that its refusal could touch
+        for place, why in asked.unread.items():
+            answers.insert(place, why)
         decisions = [
             {name: getattr(one, name) for name in _DECISION} if isinstance(one, Decision) else None
             for one in answers
         ]
-        reasons = [reason_for(one) if isinstance(one, ConfigurationError) else None for one in answers]
+        reasons = [None if isinstance(one, Decision) else reason_for(one) for one in answers]
         return {"decisions": decisions} | ({"reasons": reasons} if any(reasons) else {})
 
     @_post(app, "/v1/rewards", "application", models.RewardsRequest, models.RewardsResponse)
@@ -133,12 +138,11 @@ def _add_decisions(app: DirectApp) -> None:
         """Say what decisions were worth."""
 
         def work(agent: Agent) -> list[tuple[Outcome, str | None]]:
-            if len(asked.rewards) == 1:  # there is no other that its refusal could touch
+            if len(asked.rewards) == 1 and not asked.unread:  # there is no other that its refusal could touch
                 return [(agent.reward(asked.rewards[0].id, asked.rewards[0].value), None)]
             return [_by_itself(partial(agent.reward, one.id, one.value)) for one in asked.rewards]
 
-        outcomes, reasons = zip(*await service.commit(work), strict=True)
-        return {"outcomes": outcomes} | ({"reasons": reasons} if any(reasons) else {})
+        return _outcomes(await service.commit(work), asked.unread)
 
     @_post(app, "/v1/discards", "application", models.DiscardRequest, models.RewardsResponse)
     async def discard(service: Service, asked: models.DiscardRequest) -> object:
@@ -152,8 +156,17 @@ def _add_decisions(app: DirectApp) -> None:
         def work(agent: Agent) -> list[tuple[Outcome, str | None]]:
             return [_by_itself(partial(agent.shown_without, one)) for one in asked.ids]
 
-        outcomes, reasons = zip(*await service.commit(work), strict=True)
-        return {"outcomes": outcomes} | ({"reasons": reasons} if any(reasons) else {})
+        return _outcomes(await service.commit(work), asked.unread)
+
+
+def _outcomes(
+    answers: list[tuple[Outcome, str | None]], unread: Mapping[int, ValidationError]
+) -> dict[str, object]:
+    """What became of each, also of those that could not be read; why, if one was refused."""
+    for place, why in unread.items():
+        answers.insert(place, (Outcome.REFUSED, reason_for(why)))
+    outcomes, reasons = zip(*answers, strict=True)
+    return {"outcomes": outcomes} | ({"reasons": reasons} if any(reasons) else {})
 
 
 def _by_itself(work: Callable[[], Outcome]) -> tuple[Outcome, str | None]:

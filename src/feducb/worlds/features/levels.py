@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -228,6 +228,8 @@ class Tags(_OfLevels):
 
     def block(self, values: Values, first_row: int = 1) -> Array:
         """(n, width), rows of length 1, or 0 where no tag counts."""
+        if isinstance(values, list | tuple) and any(isinstance(one, list | tuple) for one in values):
+            return self._of_lists(values, first_row)
         coded = as_coded(values)
         table = np.zeros((len(coded.texts) + 1, self.width))
         for row, text in enumerate(coded.texts):
@@ -241,6 +243,14 @@ class Tags(_OfLevels):
             place if text or self.missing == "refuse" else gone for place, text in enumerate(coded.texts)
         ]
         return np.asarray(table[coded.look_up(places, self.name, first_row, "tags", missing=gone)])
+
+    def _of_lists(self, values: Sequence[Any], first_row: int) -> Array:
+        """A block where some tags are lists, as in a recipe's actions: each read as a visitor's."""
+        table = np.zeros((len(values), self.width))
+        for row, value in enumerate(values):
+            for index, number in self.reader(f"{self.name} in row {first_row + row}")(value)[0]:
+                table[row, index] = number
+        return table
 
     def reader(self, place: str) -> Reader:
         """Reads one visitor's value, which ``place`` names in errors."""
