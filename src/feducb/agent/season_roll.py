@@ -172,7 +172,7 @@ def view_spent(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, Any
     query = f"SELECT terms, {left} FROM seasons WHERE {left} OR continued_elsewhere"
     spent = [(mu, known) for terms, known in db.execute(query) if (mu := mu_of(terms)) > 0.0]
     mu = math.hypot(*(mu for mu, _ in spent))
-    with_next = math.hypot(mu, _mu_of(settings.terms.to_json()))
+    with_next = math.hypot(mu, mu_of(settings.terms.to_json()))
     delta = settings.most_delta or settings.budget.delta
     return {
         "seasons": len(spent),
