@@ -51,9 +51,7 @@ class Facts:
     name: str
     rows: int
     agents: tuple[str, ...]  # by name, in the order of their first rows
-    actions: (
-        tuple[str, ...] | None
-    )  # None where candidates are compared by vectors, and none comes twice
+    actions: tuple[str, ...] | None  # None where candidates are compared by vectors, and none comes twice
     problem: Problem  # the public bounds of vectors and scaled rewards
     reward_range: tuple[float, float]  # the public one, of rewards as logged
     shift: float  # what is taken off a reward before anything is learnt from it
