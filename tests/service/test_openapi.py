@@ -13,10 +13,9 @@ from harness import Running
 STATUSES = ("400", "401", "403", "404", "405", "413", "422")
 REFUSED = f"[checks]\nnegative_data_rejection.expected-statuses = {json.dumps(STATUSES)}\n"
 # Of several rows one that cannot be read is refused by itself, with 200 for all.
-EACH = "".join(
-    f'[[operations]]\ninclude-path = "{path}"\n'
+EACH = (
+    '[[operations]]\ninclude-path = "/v1/decisions/batch"\n'
     f"[operations.checks]\nnegative_data_rejection.expected-statuses = {json.dumps(('200', *STATUSES))}\n"
-    for path in ("/v1/decisions/batch", "/v1/rewards", "/v1/fallbacks")
 )
 
 

@@ -124,7 +124,7 @@ def test_a_body_that_cannot_be_read_is_refused_once_and_in_words(
 
 
 def test_a_row_of_many_that_cannot_be_read_touches_no_other(shop: Running) -> None:
-    """It is refused with its reason, in its place; so are rewards and what was shown without an answer."""
+    """It is refused with its reason, in its place, and the others are decided."""
     odd: tuple[tuple[Any, str], ...] = (
         ({"id": "x" * 129}, "id: String should have at most 128"),
         ({"context": [1]}, "context: Input should be an object"),
@@ -146,14 +146,6 @@ def test_a_row_of_many_that_cannot_be_read_touches_no_other(shop: Running) -> No
             assert reason.startswith(said)
         assert reasons[1::2] == [None] * len(odd)
         assert http.get("/v1/status").json()["counts"]["decisions"] == before + len(odd)
-        rewards: list[Any] = [{"id": shown[1]["id"], "value": 1.0}, {"id": shown[3]["id"], "value": "1"}, 7]
-        for path, body, outcomes in (
-            ("/v1/rewards", {"rewards": rewards}, ["recorded", "refused", "refused"]),
-            ("/v1/fallbacks", {"ids": ["", shown[5]["id"]]}, ["refused", "discarded"]),
-        ):
-            answer = http.post(path, json=body).json()
-            assert answer["outcomes"] == outcomes
-            assert [reason is None for reason in answer["reasons"]] == [one != "refused" for one in outcomes]
         for beside in ({"shoe": 1}, {"decisions": [{}, 3] * 501}):  # about all of them, not about one
             refused = http.post("/v1/decisions/batch", json={"decisions": [{}, 3]} | beside)
             assert refused.status_code == 422

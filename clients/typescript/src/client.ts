@@ -149,7 +149,7 @@ export class Client extends Transport {
   }
 
   private async sendRewards(rewards: Schemas["Reward"][]): Promise<Outcome[]> {
-    // JSON has no NaN: it is refused here, without asking.
+    // JSON has no NaN: null in its place would have all of them refused.
     const judged = rewards.filter(({ value }) => rewards.length === 1 || Number.isFinite(value));
     const asked: Schemas["RewardsRequest"] = { rewards: judged };
     const answer = judged.length ? await this.send<Outcomes>("POST", "/v1/rewards", asked) : { outcomes: [] };

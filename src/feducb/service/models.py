@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field, PrivateAttr, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, Field, PrivateAttr, ValidationError
 from pydantic_core import from_json
 
 from feducb.agent import Outcome
@@ -13,7 +13,8 @@ from feducb.agent.requests import LONGEST_ID, MOST_CANDIDATES, MOST_NAMED
 from feducb.protocol.parcels import ParcelKind
 from feducb.service.answers import ExplanationAnswer
 
-MOST_ROWS = 1000
+MOST_REWARDS = 1000
+MOST_VISITORS = 1000
 
 # What is not a number is refused by the agent itself, which looks at lengths anyway.
 Candidates = Annotated[
@@ -40,41 +41,6 @@ class Asked(BaseModel):
     def read(cls, body: bytes) -> Self:
         """From JSON."""
         return cls.model_validate_json(body)
-
-
-class _Many(Asked):
-    """A list of rows, of which one that cannot be read touches no other."""
-
-    row: ClassVar[TypeAdapter[Any]]
-    _unread: dict[int, ValidationError] = PrivateAttr(default_factory=dict)
-
-    @property
-    def unread(self) -> dict[int, ValidationError]:
-        """Why, by its place among all; the list has the others."""
-        return self._unread
-
-    @classmethod
-    def read(cls, body: bytes) -> Self:
-        """All at once, which is fast; one by one if some row of several is not as it should be."""
-        try:
-            return cls.model_validate_json(body)
-        except ValidationError as error:
-            if any(len(one["loc"]) < 2 for one in error.errors(include_url=False, include_input=False)):
-                raise  # it is not about a row
-            (field,) = cls.model_fields
-            rows = from_json(body)[field]
-            if not 1 < len(rows) <= MOST_ROWS:
-                raise
-        read: Any = []
-        unread = {}
-        for place, row in enumerate(rows):
-            try:
-                read.append(cls.row.validate_json(json.dumps(row)))
-            except ValidationError as error:
-                unread[place] = error
-        made = cls.model_construct(None, **{field: read})
-        made._unread = unread
-        return made
 
 
 class DecisionRequest(Asked):
@@ -150,11 +116,37 @@ class DecisionResponse(BaseModel):
     )
 
 
-class BatchRequest(_Many):
+class BatchRequest(Asked):
     """Many visitors, each as in a request of its own."""
 
-    row: ClassVar[TypeAdapter[Any]] = TypeAdapter(DecisionRequest)
-    decisions: Annotated[list[DecisionRequest], FailFast()] = Field(min_length=1, max_length=MOST_ROWS)
+    decisions: Annotated[list[DecisionRequest], FailFast()] = Field(min_length=1, max_length=MOST_VISITORS)
+    _unread: dict[int, ValidationError] = PrivateAttr(default_factory=dict)
+
+    @property
+    def unread(self) -> dict[int, ValidationError]:
+        """Why a row is none, by its place among all; ``decisions`` has the others."""
+        return self._unread
+
+    @classmethod
+    def read(cls, body: bytes) -> Self:
+        """All at once, which is fast; one by one if some row of several is not as it should be."""
+        try:
+            return cls.model_validate_json(body)
+        except ValidationError as error:
+            if any(len(one["loc"]) < 2 for one in error.errors(include_url=False, include_input=False)):
+                raise  # it is not about a row
+            rows = from_json(body)["decisions"]
+            if not 1 < len(rows) <= MOST_VISITORS:
+                raise
+        read, unread = [], {}
+        for place, row in enumerate(rows):
+            try:
+                read.append(DecisionRequest.read(json.dumps(row).encode()))
+            except ValidationError as error:
+                unread[place] = error
+        made = cls.model_construct(decisions=read)
+        made._unread = unread
+        return made
 
 
 class BatchResponse(BaseModel):
@@ -179,20 +171,18 @@ class DiscardRequest(Asked):
     id: Id
 
 
-class FallbacksRequest(_Many):
+class FallbacksRequest(Asked):
     """Visitors who were shown a default of the application's own, since no answer came in time."""
 
-    row: ClassVar[TypeAdapter[Any]] = TypeAdapter(Id)
     ids: Annotated[list[Id], FailFast()] = Field(
-        min_length=1, max_length=MOST_ROWS, description="Those that the decisions were asked for with."
+        min_length=1, max_length=MOST_VISITORS, description="Those that the decisions were asked for with."
     )
 
 
-class RewardsRequest(_Many):
+class RewardsRequest(Asked):
     """Rewards of one or many decisions."""
 
-    row: ClassVar[TypeAdapter[Any]] = TypeAdapter(Reward)
-    rewards: Annotated[list[Reward], FailFast()] = Field(min_length=1, max_length=MOST_ROWS)
+    rewards: Annotated[list[Reward], FailFast()] = Field(min_length=1, max_length=MOST_REWARDS)
 
 
 class RewardsResponse(BaseModel):

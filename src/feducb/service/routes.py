@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -138,11 +138,12 @@ def _add_decisions(app: DirectApp) -> None:
         """Say what decisions were worth."""
 
         def work(agent: Agent) -> list[tuple[Outcome, str | None]]:
-            if len(asked.rewards) == 1 and not asked.unread:  # there is no other that its refusal could touch
+            if len(asked.rewards) == 1:  # there is no other that its refusal could touch
                 return [(agent.reward(asked.rewards[0].id, asked.rewards[0].value), None)]
             return [_by_itself(partial(agent.reward, one.id, one.value)) for one in asked.rewards]
 
-        return _outcomes(await service.commit(work), asked.unread)
+        outcomes, reasons = zip(*await service.commit(work), strict=True)
+        return {"outcomes": outcomes} | ({"reasons": reasons} if any(reasons) else {})
 
     @_post(app, "/v1/discards", "application", models.DiscardRequest, models.RewardsResponse)
     async def discard(service: Service, asked: models.DiscardRequest) -> object:
@@ -156,17 +157,8 @@ def _add_decisions(app: DirectApp) -> None:
         def work(agent: Agent) -> list[tuple[Outcome, str | None]]:
             return [_by_itself(partial(agent.shown_without, one)) for one in asked.ids]
 
-        return _outcomes(await service.commit(work), asked.unread)
-
-
-def _outcomes(
-    answers: list[tuple[Outcome, str | None]], unread: Mapping[int, ValidationError]
-) -> dict[str, object]:
-    """What became of each, also of those that could not be read; why, if one was refused."""
-    for place, why in unread.items():
-        answers.insert(place, (Outcome.REFUSED, reason_for(why)))
-    outcomes, reasons = zip(*answers, strict=True)
-    return {"outcomes": outcomes} | ({"reasons": reasons} if any(reasons) else {})
+        outcomes, reasons = zip(*await service.commit(work), strict=True)
+        return {"outcomes": outcomes} | ({"reasons": reasons} if any(reasons) else {})
 
 
 def _by_itself(work: Callable[[], Outcome]) -> tuple[Outcome, str | None]:
