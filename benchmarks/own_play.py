@@ -17,7 +17,9 @@ import random
 import statistics
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -163,27 +165,36 @@ def over_http(configs: dict[str, Path], rounds: int, seconds: float) -> dict[str
 
 
 def memory(configs: dict[str, Path], agents: int) -> dict[str, float]:
-    """Resident memory of an agent beside others in one process, after ten decisions each."""
-    drawn, found = candidates(10), {}
+    """Resident memory of an agent beside others in one process, after ten decisions each.
+
+    Each phase in a process of its own: what one has given back the next would take, and seem to need less.
+    """
+    found = {}
     for phase, config in configs.items():
-        file, opened = read_agent_file(config), []
-        body = file.store.read_bytes()
-        with tempfile.TemporaryDirectory() as folder:
-            before = 0.0
-            for number in range(agents + 1):
-                if number == 1:  # the first brings what all share
-                    gc.collect()
-                    before = resident(os.getpid())
-                path = Path(folder) / f"{number}.db"
-                path.write_bytes(body)
-                agent = Agent.open(path, file.agent)
-                for one in drawn:
-                    agent.decide(one)
-                opened.append(agent)
-            found[phase] = round(1024 * (resident(os.getpid()) - before) / agents, 1)
-            print(f"memory, {phase:8} {found[phase]:8.0f} KiB an agent, beside {agents} others")
-            for agent in opened:
-                agent.close()
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            found[phase] = pool.submit(memory_of, config, agents).result()
+        print(f"memory, {phase:8} {found[phase]:8.0f} KiB an agent, beside {agents} others")
+    return found
+
+
+def memory_of(config: Path, agents: int) -> float:
+    """KiB, in this process."""
+    file, opened, drawn = read_agent_file(config), [], candidates(10)
+    body, before = file.store.read_bytes(), 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(agents + 1):
+            if number == 1:  # the first brings what all share
+                gc.collect()
+                before = resident(os.getpid())
+            path = Path(folder) / f"{number}.db"
+            path.write_bytes(body)
+            agent = Agent.open(path, file.agent)
+            for one in drawn:
+                agent.decide(one)
+            opened.append(agent)
+        found = round(1024 * (resident(os.getpid()) - before) / agents, 1)
+        for agent in opened:
+            agent.close()
     return found
 
 
