@@ -17,7 +17,6 @@ _ALONE: dict[str, Any] = {"baseline": "alone", "agents": 10}
 _TRUSTS = ("nobody", "keepers")
 _PLAYER = "feducb_lab.experiments.own_runs:play_runs"
 _RUNS = {"sizes": 100, "sites differ": 20, "others lie": 19, "small gap": 19, "other worlds": 12, "long": 10}
-_FEWER = 20  # of 300 agents, which take longest
 _QUICK = {"sizes", "others lie", "other worlds"}
 
 
@@ -33,10 +32,8 @@ def _cells() -> Iterator[Point]:
     for trust in _TRUSTS:
         for agents in (10, 30, 100, 300):
             for epsilon in (1.0, 4.0):
-                where = _OWN | {"agents": agents, "epsilon": epsilon, "trust": trust}
-                if agents == 300:
-                    where |= {"runs": _FEWER}
-                yield _cell("sizes", f"{agents}, {epsilon:g}", trust, **where)
+                where = _OWN | {"agents": agents, "epsilon": epsilon}
+                yield _cell("sizes", f"{agents}, {epsilon:g}", trust, **where, trust=trust)
         large = _OWN | {"agents": 100, "trust": trust}
         for apart in (0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 1.0):
             yield _cell("sites differ", f"{apart:g}", trust, **large, heterogeneity=apart)
