@@ -8,12 +8,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from feducb.evaluation import Comparison, FrameLog, Online, Study, survey
+# Of evaluation only what decides a cell, so that a cell is not older than the code for another file's sake.
 from feducb.evaluation.compare import compare_source
 from feducb.evaluation.online import compare_online
 from feducb.evaluation.sources import Survey
+from feducb.evaluation.study import Online, Study
+from feducb.evaluation.survey import survey
+from feducb.evaluation.verdicts import Comparison
 from feducb.worlds.data import Known, data_set
-from feducb.worlds.logs import Chunk, LogColumns
+from feducb.worlds.logs import Chunk, FrameLog, LogColumns
 
 __all__ = ["Ready", "carried", "carry", "load"]
 

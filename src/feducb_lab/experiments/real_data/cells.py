@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from feducb.evaluation import Online, Study
+from feducb.evaluation.study import Online, Study
 from feducb.evaluation.weighted_sums import Estimate
 from feducb.trust import CONTROLLER, KEEPERS, NOBODY
 from feducb_lab.experiments.experiment import Scale
