@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from feducb.errors import ConfigurationError
-from feducb_lab.pages.documentation import MARKED, findings, rewritten_pages, write_pages
+from feducb_lab.pages.documentation import (
+    WRITTEN_WHOLE,
+    findings,
+    held,
+    rewritten_pages,
+    write_pages,
+)
 from feducb_lab.pages.marks import rewritten
 from feducb_lab.pages.sources import Sources
 
@@ -26,6 +32,14 @@ def test_numbers_are_what_their_sources_say() -> None:
     assert not found, "\n".join(found) + "\nwrite them from the JSON files: feducb report --docs docs"
 
 
+def test_every_page_is_held_or_written_whole() -> None:
+    """A page that somebody adds is held from then on; the paper is held by tests/docs/test_paper.py."""
+    pages = [one for one in DOCS.rglob("*.md") if one.parent.name != "figures"]
+    assert {*pages, *DOCS.parent.glob("[RC][EO]*.md")} == {
+        *held(DOCS), *(DOCS / name for name in WRITTEN_WHOLE)
+    }
+
+
 def test_writing_the_pages_again_changes_nothing() -> None:
     """Of texts and tables that are written whole: experiments, claims, and the figures' own pages."""
     differs = [path.name for path, text in rewritten_pages(DOCS).items() if path.read_text("utf-8") != text]
@@ -36,16 +50,16 @@ def test_writing_the_pages_again_changes_nothing() -> None:
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pages and their sources, to be changed."""
     folder = tmp_path_factory.mktemp("repository")
-    ignored = shutil.ignore_patterns("*.png", "*.svg", "api.md")
-    shutil.copytree(DOCS, folder / "docs", ignore=ignored)
-    shutil.copy(DOCS.parent / "README.md", folder)
+    shutil.copytree(DOCS, folder / "docs", ignore=shutil.ignore_patterns("*.png", "*.svg"))
+    for page in ("README.md", "CONTRIBUTING.md"):
+        shutil.copy(DOCS.parent / page, folder)
     return folder / "docs"
 
 
 def _pages(pattern: re.Pattern[str]) -> list[str]:
-    """Of the documentation, those that have it."""
-    pages = [page for page in MARKED if page != "../README.md"]
-    return [page for page in pages if pattern.search((DOCS / page).read_text("utf-8"))]
+    """Those that have it."""
+    pages = [path for path in held(DOCS) if pattern.search(path.read_text("utf-8"))]
+    return [path.relative_to(DOCS.parent).as_posix() for path in pages]
 
 
 @pytest.mark.parametrize("page", _pages(PAIR))
@@ -54,7 +68,7 @@ def test_each_number_with_an_error_is_held(page: str) -> None:
 
     Blocks that are written whole are held by the tests of what writes them.
     """
-    text = (DOCS / page).read_text("utf-8")
+    text = (DOCS.parent / page).read_text("utf-8")
     sources = Sources(DOCS)
     whole = [range(*one.span()) for one in re.finditer(r"<!-- made: .*?<!-- end -->", text, re.DOTALL)]
     places = [
@@ -72,7 +86,7 @@ def test_each_number_with_an_error_is_held(page: str) -> None:
 @pytest.mark.parametrize("page", _pages(QUOTED_NUMBERS))
 def test_each_number_that_a_mark_quotes_is_held(page: str) -> None:
     """Another digit in words that a mark quotes is found out, in the page and in the mark."""
-    text, sources = (DOCS / page).read_text("utf-8"), Sources(DOCS)
+    text, sources = (DOCS.parent / page).read_text("utf-8"), Sources(DOCS)
     quoted = [(mark.end(), words) for mark in NUMBERS.finditer(text) for words in QUOTED.findall(mark[0])]
     for end, words in quoted[:: max(1, len(quoted) // 12)]:
         number = re.search(r"\d", words)
@@ -89,7 +103,7 @@ def test_each_number_that_a_mark_quotes_is_held(page: str) -> None:
 def test_what_scripts_write_is_not_in_the_file_that_was_entered_by_hand() -> None:
     """Everything that is left there stands on a page."""
     tables = json.loads((DOCS / "figures/recorded.json").read_text("utf-8"))["tables"]
-    text = "".join((DOCS / page).read_text("utf-8") for page in MARKED)
+    text = "".join(path.read_text("utf-8") for path in held(DOCS))
     assert [name for name in tables if f"figures/recorded > tables > {name} > " not in text] == []
 
 
@@ -104,7 +118,7 @@ def test_a_number_that_was_measured_anew_is_found_and_written(copy: Path) -> Non
     before = "{mean:.1f} ± {stderr:.1f}".format(**alone["result"]["per_agent_regret"])
     alone["result"]["per_agent_regret"] = {"mean": 40.26, "stderr": 1.04}
     file.write_text(json.dumps(plain, ensure_ascii=False), "utf-8")
-    assert before in "".join(map(str, findings(copy)["what-to-expect.md"]))
+    assert before in "".join(map(str, findings(copy)["docs/what-to-expect.md"]))
     assert page in write_pages(copy)
     assert not findings(copy)
     text = page.read_text("utf-8")
@@ -144,7 +158,7 @@ def test_a_verdict_is_quoted_word_for_word(copy: Path) -> None:
 )
 def test_a_number_without_its_source_is_found(text: str, expected: str, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"b": {"mean": 3.01, "stderr": 0.1}}')
-    found = rewritten(text, Sources(tmp_path), ratios=True)[1]
+    found = rewritten(text, Sources(tmp_path))[1]
     assert found
     assert expected in str(found[0])
 

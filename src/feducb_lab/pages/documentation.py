@@ -18,28 +18,27 @@ from feducb_lab.experiments.run import to_markdown
 from feducb_lab.pages.marks import Finding, rewritten
 from feducb_lab.pages.sources import Sources
 
-__all__ = ["MARKED", "findings", "older", "rewritten_pages", "write_pages"]
+__all__ = ["findings", "held", "older", "rewritten_pages", "write_pages"]
 
-MARKED = {
-    "../README.md": True,
-    "what-to-expect.md": True,
-    "real-data.md": True,
-    "benchmarks.md": True,
-    "service.md": False,
-    "deploy.md": False,
-    "theory.md": False,
-    "decentralised.md": False,
-}
-"""Pages whose numbers have marks; True where ratios, `N times`, must have a source too."""
+WRITTEN_WHOLE = ("experiments.md", "claims.md", "scale.md")
+"""Pages whose numbers stand in tables and sections that are made from JSON files as a whole."""
 
 _HEAD = "| | in the paper |"
+
+
+def held(docs: Path) -> list[Path]:
+    """Pages whose measured numbers must have a source, in marks: README, CONTRIBUTING and all of docs/."""
+    beside = [docs.parent / name for name in ("README.md", "CONTRIBUTING.md")]
+    pages = [path for folder in ("", "tutorials", "extending") for path in (docs / folder).glob("*.md")]
+    whole = {docs / name for name in WRITTEN_WHOLE}
+    return [path for path in beside if path.exists()] + sorted(set(pages) - whole)
 
 
 def findings(docs: Path) -> dict[str, list[Finding]]:
     """Numbers that are not what their sources say, by page; those without a source."""
     sources = Sources(docs)
     found = {
-        page: rewritten(_read(docs / page), sources, ratios=ratios)[1] for page, ratios in MARKED.items()
+        path.relative_to(docs.parent).as_posix(): rewritten(_read(path), sources)[1] for path in held(docs)
     }
     return {page: several for page, several in found.items() if several}
 
@@ -47,10 +46,7 @@ def findings(docs: Path) -> dict[str, list[Finding]]:
 def rewritten_pages(docs: Path) -> dict[Path, str]:
     """All pages that hold measured numbers, as the JSON files have them."""
     sources = Sources(docs)
-    pages = {
-        docs / page: rewritten(_read(docs / page), sources, ratios=ratios)[0]
-        for page, ratios in MARKED.items()
-    }
+    pages = {path: rewritten(_read(path), sources)[0] for path in held(docs)}
     measured = docs / "real-data/all.json"
     if measured.exists():
         pages[docs / "real-data.md"] = filled(pages[docs / "real-data.md"], sections(measured))

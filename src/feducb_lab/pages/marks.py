@@ -47,13 +47,14 @@ class Finding:
         return f"line {self.line}: {self.said!r}, expected {self.expected}"
 
 
-def rewritten(text: str, sources: Sources, *, ratios: bool = False) -> tuple[str, list[Finding]]:
+def rewritten(text: str, sources: Sources) -> tuple[str, list[Finding]]:
     """The page with its numbers from the sources, and what was found to differ.
+
+    `A ± B`, `N times` and `N ×` must have a source, or a mark that says that they are stated.
 
     Args:
         text: of the page.
         sources: where numbers come from.
-        ratios: whether `N times` and `N ×` must have a source too, or be marked as stated.
     """
     parts: list[str] = []
     findings: list[Finding] = []
@@ -73,7 +74,7 @@ def rewritten(text: str, sources: Sources, *, ratios: bool = False) -> tuple[str
         elif mark and mark[1] == "text":
             parts.append(_quotation(block, str(sources.node(mark[2])), tell))
         else:
-            new, quoted = _prose(block, mark[2] if mark else "", sources, tell, ratios=ratios)
+            new, quoted = _prose(block, mark[2] if mark else "", sources, tell)
             for old, now in quoted.items():  # a mark quotes numbers
                 parts[-1] = parts[-1].replace(f'"{old}"', f'"{now}"')
             parts.append(new)
@@ -101,9 +102,7 @@ def _is_code(block: str) -> bool:
     return block.startswith(("    ", "```"))
 
 
-def _prose(
-    block: str, said: str, sources: Sources, tell: Tell, *, ratios: bool
-) -> tuple[str, dict[str, str]]:
+def _prose(block: str, said: str, sources: Sources, tell: Tell) -> tuple[str, dict[str, str]]:
     """The block with its numbers from the sources, and the words that a mark quotes, as they were and are."""
     entries = [one.strip() for one in " ".join(said.split()).split(";") if one.strip()]
     ordered = [one for one in entries if not one.startswith('"')]
@@ -118,7 +117,7 @@ def _prose(
     for pair, path in zip(reversed(pairs), reversed(ordered), strict=True):
         value = _sourced(pair[0], path, sources, tell)
         block = block if value is None else _put(block, pair, _told(pair, value, tell))
-    for ratio in _RATIO.findall(_CODE.sub("", block)) if ratios else ():
+    for ratio in _RATIO.findall(_CODE.sub("", block)):
         if not any(ratio in words for words in covered.values()):
             tell(ratio, "a source, or the word that it is stated")
     return block, covered
