@@ -11,7 +11,7 @@ import pytest
 
 from feducb.errors import ConfigurationError
 from feducb_lab.pages.documentation import (
-    WRITTEN_WHOLE,
+    HELD_ELSEWHERE,
     findings,
     held,
     rewritten_pages,
@@ -23,6 +23,7 @@ from feducb_lab.pages.sources import Sources
 DOCS = Path(__file__).parents[2] / "docs"
 PAIR = re.compile(r"(\d(?:[\d,]*\d)?(?:\.\d+)?)(?=\s±\s\d)")
 NUMBERS = re.compile(r"<!-- numbers: .*? -->", re.DOTALL)
+ELSEWHERE = re.compile(r"<!-- made: .*?(?:<!-- end -->|\Z)|<!-- printed: .*? -->\n\n.*?\n\n", re.DOTALL)
 QUOTED = re.compile(r'"([^"]*)" = ')
 QUOTED_NUMBERS = re.compile(r'<!-- numbers: [^>]*?"[^"]*" = ')
 
@@ -32,11 +33,11 @@ def test_numbers_are_what_their_sources_say() -> None:
     assert not found, "\n".join(found) + "\nwrite them from the JSON files: feducb report --docs docs"
 
 
-def test_every_page_is_held_or_written_whole() -> None:
-    """A page that somebody adds is held from then on; the paper is held by tests/docs/test_paper.py."""
+def test_every_page_is_held() -> None:
+    """A page that somebody adds is held from then on; tests/docs/test_scale.py and test_paper.py hold two."""
     pages = [one for one in DOCS.rglob("*.md") if one.parent.name != "figures"]
     assert {*pages, *DOCS.parent.glob("[RC][EO]*.md")} == {
-        *held(DOCS), *(DOCS / name for name in WRITTEN_WHOLE)
+        *held(DOCS), *(DOCS / name for name in HELD_ELSEWHERE)
     }
 
 
@@ -66,17 +67,16 @@ def _pages(pattern: re.Pattern[str]) -> list[str]:
 def test_each_number_with_an_error_is_held(page: str) -> None:
     """Another last digit is found out, wherever it stands; a number in a page's code block is none.
 
-    Blocks that are written whole are held by the tests of what writes them.
+    Blocks that are written whole, and those that a command prints, are held by other tests.
     """
     text = (DOCS.parent / page).read_text("utf-8")
     sources = Sources(DOCS)
-    whole = [range(*one.span()) for one in re.finditer(r"<!-- made: .*?<!-- end -->", text, re.DOTALL)]
+    whole = [range(*one.span()) for one in ELSEWHERE.finditer(text)]
     places = [
         one
         for one in PAIR.finditer(text)
         if not _in_code(text, one.start()) and not any(one.start() in block for block in whole)
     ]
-    assert places
     for place in places[:: max(1, len(places) // 12)]:
         digit = str((int(text[place.end() - 1]) + 1) % 10)
         changed = text[: place.end() - 1] + digit + text[place.end() :]
@@ -98,6 +98,17 @@ def test_each_number_that_a_mark_quotes_is_held(page: str) -> None:
         for changed in (edited, both):
             assert changed != text
             assert rewritten(changed, sources)[1], f"{words} may be edited unnoticed"
+
+
+def test_what_a_page_says_is_printed_is_compared_by_the_test_that_it_names() -> None:
+    named = [
+        (path, test)
+        for path in held(DOCS)
+        for test in re.findall(r"<!-- printed: (.*?) -->", path.read_text("utf-8"))
+    ]
+    assert named
+    for path, test in named:
+        assert path.name in (DOCS.parent / test).read_text("utf-8")
 
 
 def test_what_scripts_write_is_not_in_the_file_that_was_entered_by_hand() -> None:

@@ -20,8 +20,8 @@ from feducb_lab.pages.sources import Sources
 
 __all__ = ["findings", "held", "older", "rewritten_pages", "write_pages"]
 
-WRITTEN_WHOLE = ("experiments.md", "claims.md", "scale.md")
-"""Pages whose numbers stand in tables and sections that are made from JSON files as a whole."""
+HELD_ELSEWHERE = ("scale.md",)
+"""Pages that another program makes from JSON, and another test holds to it."""
 
 _HEAD = "| | in the paper |"
 
@@ -30,8 +30,8 @@ def held(docs: Path) -> list[Path]:
     """Pages whose measured numbers must have a source, in marks: README, CONTRIBUTING and all of docs/."""
     beside = [docs.parent / name for name in ("README.md", "CONTRIBUTING.md")]
     pages = [path for folder in ("", "tutorials", "extending") for path in (docs / folder).glob("*.md")]
-    whole = {docs / name for name in WRITTEN_WHOLE}
-    return [path for path in beside if path.exists()] + sorted(set(pages) - whole)
+    elsewhere = {docs / name for name in HELD_ELSEWHERE}
+    return [path for path in beside if path.exists()] + sorted(set(pages) - elsewhere)
 
 
 def findings(docs: Path) -> dict[str, list[Finding]]:
@@ -53,7 +53,7 @@ def rewritten_pages(docs: Path) -> dict[Path, str]:
     written = {path: _figure(path) for path in sorted(docs.glob("figures/*-*.json")) if _is_figure(path)}
     pages |= {path.with_suffix(".md"): text for path, text in written.items()}
     pages[docs / "experiments.md"] = _experiments(docs, pages)
-    pages[docs / "claims.md"] = _claims(docs)
+    pages[docs / "claims.md"] = _claims(docs, pages)
     return pages
 
 
@@ -95,7 +95,7 @@ def _figure(path: Path) -> str:
 
 def _experiments(docs: Path, pages: dict[Path, str]) -> str:
     """The words before the first section stay; the sections are those of figures/*.md."""
-    head, _, _ = _read(docs / "experiments.md").partition("\n## ")
+    head, _, _ = pages[docs / "experiments.md"].partition("\n## ")
     sections = [head.rstrip()]
     for name in NAMES:
         paths = [docs / f"figures/{name}-{scale}.md" for scale in ("full", "quick")]
@@ -114,8 +114,8 @@ def _section(name: str, stem: str, text: str) -> list[str]:
     return [f"## {name}: {title}", found, said, command]
 
 
-def _claims(docs: Path) -> str:
+def _claims(docs: Path, pages: dict[Path, str]) -> str:
     """The words before the table stay."""
-    head, _, _ = _read(docs / "claims.md").partition(_HEAD)
+    head, _, _ = pages[docs / "claims.md"].partition(_HEAD)
     table = claims_table(read_results(docs / "figures"), lambda stem: f"[{stem}](figures/{stem}.md)")
     return f"{head.rstrip()}\n\n{table}\n"

@@ -10,8 +10,10 @@
         measurement
     <!-- text: PATH -->
         of a quotation that must be what the file says, word for word
+    <!-- printed: TEST -->
+        of a quotation of what a command prints; that test runs it and compares
 
-What stands between <!-- made: NAME --> and <!-- end --> is written whole by what made it, and is left alone.
+What stands between <!-- made: NAME --> and <!-- end -->, or the end of the page, is written whole by what made it, and is left alone.
 A number is compared at the digits that the page has, and so it is rewritten.
 """
 
@@ -30,7 +32,7 @@ _NUMBER = r"(?<![\w.^])[+−-]?\d+(?:,\d{3})*(?:\.\d+)?"
 _PAIR = re.compile(rf"({_NUMBER})(\s±\s)({_NUMBER})")
 _ANY = re.compile(rf"({_NUMBER})(?:(\s±\s)({_NUMBER}))?")
 _RATIO = re.compile(r"(?<![\w.,−-])\d+(?:,\d{3})*(?:\.\d+)? (?:times|×)(?! \d)")
-_MARK = re.compile(r"<!-- (numbers|table|text): (.*?) -->\n*", re.DOTALL)
+_MARK = re.compile(r"<!-- (numbers|table|text|printed): (.*?) -->\n*", re.DOTALL)
 _CODE = re.compile(r"`[^`]*`")
 _ENTRY = re.compile(r'(\*|\d+|"[^"]*"(?: \d+)?) = (.*?)(?:; |$)')
 
@@ -67,7 +69,8 @@ def rewritten(text: str, sources: Sources) -> tuple[str, list[Finding]]:
         def tell(said: str, expected: str, line: int = line) -> None:
             findings.append(Finding(line, said, expected))
 
-        if found or made or "<!-- made: " in block or _is_code(block):
+        printed = mark and mark[1] == "printed"
+        if found or made or printed or "<!-- made: " in block or _is_code(block):
             parts.append(block)
         elif mark and mark[1] == "table":
             parts.append(_table(block, " ".join(mark[2].split()), sources, tell))
