@@ -41,7 +41,8 @@ def main() -> None:
             table.setdefault(name, {})[column] = found
             print(f"{name:34} {h:16} last {errors[-1]:.2f}  worst {errors.max():.2f}  least {least:.2f}")
     if asked.json:
-        write_tables(asked.json, {"fading": table}, ["feducb.models.remembering", "feducb.privacy.mechanisms"])
+        played = ["feducb.models.remembering", "feducb.privacy.mechanisms"]
+        write_tables(asked.json, {"fading": table}, played)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python benchmarks/small_runs.py --json docs/figures/small-runs.json
 
-The tutorial's simulations, agents alone in more dimensions, a ring by the size of its cliques, and the shop of
-examples/shop: what its visitors would buy, and what an agent sells them.
+The tutorial's simulations, agents alone in more dimensions, a ring by the size of its cliques, and the shop
+of examples/shop: what its visitors would buy, and what an agent sells them.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def shop() -> Rows:
         for _ in range(SHOP_VISITORS // shop_visitors.STEP):
             visits.step([agent])
             agent.tick()
-    found = {"best": visits.best, "at random": _at_random(), "last third": visits.shown[-SHOP_VISITORS // 3 :]}
+    late = visits.shown[-SHOP_VISITORS // 3 :]
+    found = {"best": visits.best, "at random": _at_random(), "last third": late}
     return {"sales a visitor": {name: statistics.fmean(chances) for name, chances in found.items()}}
 
 

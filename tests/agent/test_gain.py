@@ -192,8 +192,8 @@ def _sums(rewards: np.ndarray, lanes: np.ndarray, shares: np.ndarray) -> dict[st
 def test_intervals_hold_whenever_one_looks_for_each_lane_and_for_the_difference() -> None:
     """1,000 runs, looked at after every visit: 5 % of them may fail at any of these, ever.
 
-    Rewards are 0 or 1 and means move, as an agent learns. What fails is far less, as docs/theory.md, 12, says;
-    seeded.
+    Rewards are 0 or 1 and means move, as an agent learns. What fails is far less, as
+    docs/theory.md, 12, says; seeded.
     """
     runs, visits, shares = 1000, 1500, np.array([0.7, 0.1, 0.2])
     draws = np.random.default_rng(14)

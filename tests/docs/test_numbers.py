@@ -37,7 +37,8 @@ def test_every_page_is_held() -> None:
     """A page that somebody adds is held from then on; tests/docs/test_scale.py and test_paper.py hold two."""
     pages = [one for one in DOCS.rglob("*.md") if one.parent.name != "figures"]
     assert {*pages, *DOCS.parent.glob("[RC][EO]*.md")} == {
-        *held(DOCS), *(DOCS / name for name in HELD_ELSEWHERE)
+        *held(DOCS),
+        *(DOCS / name for name in HELD_ELSEWHERE),
     }
 
 
@@ -159,6 +160,8 @@ def test_a_verdict_is_quoted_word_for_word(copy: Path) -> None:
         ("<!-- numbers: a > b; a > b -->\n\nIt loses 3.0 ± 0.1.\n", "as many as sources: 2"),
         ('<!-- numbers: "9 times" = a > b -->\n\nIt is 3 times.\n', "to be in the text"),
         ("It is 2.5 times as much.\n", "a source"),
+        ("It takes 1,200 ms.\n", "a source"),
+        ('<!-- numbers: "1.5 s" stated -->\n\nIt takes 1.5 s and 3 MiB.\n', "a source"),
         ("<!-- numbers: a > c -->\n\nIt loses 3.0 ± 0.1.\n", "one value, not 0"),
         (
             "<!-- table: 1 = a > b -->\n\n| | x | y |\n|---|---|---|\n| r | 3.0 ± 0.1 | 4 |\n",

@@ -18,7 +18,6 @@ from feducb_lab.experiments.figures import NAMES, TABLES, figure
 from feducb_lab.experiments.measured import write_tables
 from feducb_lab.experiments.provenance import fingerprint, is_fresh, made_by, modules_of
 from feducb_lab.experiments.report import make_report
-from feducb_lab.pages import documentation
 from typed import typed
 
 RUNNER = "feducb.simulation.runner"

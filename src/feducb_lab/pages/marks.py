@@ -13,8 +13,8 @@
     <!-- printed: TEST -->
         of a quotation of what a command prints; that test runs it and compares
 
-What stands between <!-- made: NAME --> and <!-- end -->, or the end of the page, is written whole by what made it, and is left alone.
-A number is compared at the digits that the page has, and so it is rewritten.
+What stands between <!-- made: NAME --> and <!-- end -->, or the end of the page, is written whole by what
+made it, and is left alone. A number is compared at the digits that the page has, and so it is rewritten.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ __all__ = ["Finding", "rewritten"]
 _NUMBER = r"(?<![\w.^])[+−-]?\d+(?:,\d{3})*(?:\.\d+)?"
 _PAIR = re.compile(rf"({_NUMBER})(\s±\s)({_NUMBER})")
 _ANY = re.compile(rf"({_NUMBER})(?:(\s±\s)({_NUMBER}))?")
-_RATIO = re.compile(r"(?<![\w.,−-])\d+(?:,\d{3})*(?:\.\d+)? (?:times|×)(?! \d)")
+_UNITS = r"(?:(?:times|×)(?! \d)|(?:s|ms|µs|kB|MB|GB|KiB|MiB|kills)\b)"
+_MEASURED = re.compile(r"(?<![\w.,−-])\d+(?:,\d{3})*(?:\.\d+)? " + _UNITS)
 _MARK = re.compile(r"<!-- (numbers|table|text|printed): (.*?) -->\n*", re.DOTALL)
 _CODE = re.compile(r"`[^`]*`")
 _ENTRY = re.compile(r'(\*|\d+|"[^"]*"(?: \d+)?) = (.*?)(?:; |$)')
@@ -52,7 +53,8 @@ class Finding:
 def rewritten(text: str, sources: Sources) -> tuple[str, list[Finding]]:
     """The page with its numbers from the sources, and what was found to differ.
 
-    `A ± B`, `N times` and `N ×` must have a source, or a mark that says that they are stated.
+    `A ± B`, `N times` and `N ×`, times and sizes must have a source, or a mark that says that they are
+    stated.
 
     Args:
         text: of the page.
@@ -120,9 +122,9 @@ def _prose(block: str, said: str, sources: Sources, tell: Tell) -> tuple[str, di
     for pair, path in zip(reversed(pairs), reversed(ordered), strict=True):
         value = _sourced(pair[0], path, sources, tell)
         block = block if value is None else _put(block, pair, _told(pair, value, tell))
-    for ratio in _RATIO.findall(_CODE.sub("", block)):
-        if not any(ratio in words for words in covered.values()):
-            tell(ratio, "a source, or the word that it is stated")
+    for measured in _MEASURED.findall(_CODE.sub("", block)):
+        if not any(measured in words for words in covered.values()):
+            tell(measured, "a source, or the word that it is stated")
     return block, covered
 
 
