@@ -49,12 +49,12 @@ def alone() -> Rows:
 
 def ring() -> Rows:
     """Secure sums in cliques of a ring: docs/decentralised.md."""
-    asked = {"topology": "ring:100", "ttl": 10, "estimators": "one", "trust": "keepers"}
+    asked: dict[str, Any] = {"topology": "ring:100", "ttl": 10, "estimators": "one", "trust": "keepers"}
     result = feducb.simulate(**asked, epsilon=1.0, delta=1e-6, runs=5)
     assert result.topology is not None
     assert result.clique_regret is not None
     sizes = np.array([len(clique) for clique in result.topology.cliques])
-    rows = {"all": {"regret": {"mean": result.mean, "stderr": result.stderr}}}
+    rows: Rows = {"all": {"regret": {"mean": result.mean, "stderr": result.stderr}}}
     for size in (sizes.max(), sizes.min()):
         runs = result.clique_regret[sizes == size].mean(axis=0)
         rows[f"cliques of {size}"] = {"regret": _mean(runs.tolist())}
