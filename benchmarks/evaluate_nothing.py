@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from scipy.stats import binomtest
 
 from feducb.evaluation import FrameLog, LogColumns, Study, compare_on_log, survey
 from feducb.evaluation.survey import parse_context
+from feducb_lab.experiments.measured import write_tables
 
 PROMISED = 0.05
 COLUMNS = LogColumns(agent="agent", action="action", reward="reward", propensity="p")
@@ -78,6 +80,7 @@ def main() -> None:
     parser.add_argument("--logs", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="seed of the first log")
     parser.add_argument("--effect", type=float, default=0.0)
+    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     found = [said(arguments.first + one, arguments.effect) for one in range(arguments.logs)]
     some = sum(bool(one) for one in found)
@@ -86,6 +89,10 @@ def main() -> None:
     print(f"something is sure in {some} of {len(found)} logs ({100 * low:.1f} to {100 * high:.1f} %)")
     for name, count in Counter(name for one in found for name in one).most_common():
         print(f"{count:6}  {name}")
+    if arguments.json:
+        found_in = {"logs": len(found), "sure": some, "low, %": 100 * low, "high, %": 100 * high}
+        tables = {"something is sure": {f"effect {arguments.effect:g}": found_in}}
+        write_tables(arguments.json, tables, ["feducb.evaluation"])
     if not arguments.effect and test.proportion_ci(0.999).low > PROMISED:
         raise SystemExit(1)
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from feducb.evaluation import LogColumns, Study, compare_on_log, open_log, survey
 from feducb.evaluation.survey import parse_context
+from feducb_lab.experiments.measured import write_tables
 
 LIMIT = 1.1
 AT_ONCE = 100_000
@@ -58,34 +59,39 @@ def evaluate(path: Path) -> None:
     print(json.dumps(measured | {"value": row.value.value}))
 
 
+def measure(rows: int, within: Path | None) -> dict[str, float]:
+    """One length, in a process of its own."""
+    with tempfile.TemporaryDirectory(dir=within) as folder:
+        path = Path(folder) / "log.csv"
+        write(path, rows)
+        size = path.stat().st_size / 2**20
+        command = [sys.executable, __file__, "--evaluate", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    print(
+        f"{rows:>12,} rows ({size:,.0f} MiB of CSV): peak {found['peak_mib']:,.0f} MiB, "
+        f"{found['seconds']:,.0f} s; at ε = 1, nobody trusted: {found['value']:.4f}",
+        flush=True,
+    )
+    return {"CSV, MiB": size, "peak memory, MiB": found["peak_mib"], "time, s": found["seconds"]}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000])
     parser.add_argument("--folder", type=Path, default=None, help="for the logs, which are removed again")
+    parser.add_argument("--json", type=Path)
     parser.add_argument("--evaluate", type=Path, default=None, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.evaluate is not None:
         evaluate(arguments.evaluate)
         return
-    peaks = []
+    table = {}
     for rows in arguments.rows:
-        with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-            path = Path(folder) / "log.csv"
-            write(path, rows)
-            size = path.stat().st_size / 2**20
-            done = subprocess.run(
-                [sys.executable, __file__, "--evaluate", str(path)],
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-        measured = json.loads(done.stdout)
-        peaks.append(measured["peak_mib"])
-        print(
-            f"{rows:>12,} rows ({size:,.0f} MiB of CSV): peak {measured['peak_mib']:,.0f} MiB, "
-            f"{measured['seconds']:,.0f} s; at ε = 1, nobody trusted: {measured['value']:.4f}",
-            flush=True,
-        )
+        table[f"{rows:,}"] = measure(rows, arguments.folder)
+    if arguments.json:
+        write_tables(arguments.json, {"logs": table}, ["feducb.evaluation"])
+    peaks = [one["peak memory, MiB"] for one in table.values()]
     ratio = peaks[-1] / peaks[0]
     print(f"memory at {arguments.rows[-1]:,} over {arguments.rows[0]:,} rows: {ratio:.2f}, allowed {LIMIT:g}")
     if ratio > LIMIT:

@@ -153,13 +153,14 @@ def main(given: argparse.Namespace) -> dict[str, dict[str, Any]]:
             flush=True,
         )
         mean, after_all = statistics.fmean(shares), round(statistics.fmean(after))
-        where = f"ε = {epsilon:g}" if given.agents == 1 else f"{given.agents} over NATS, ε = {epsilon:g}"
-        row[where] = {"mean": mean, "stderr": error, "also": [after_all]}
+        row[f"ε = {epsilon:g}"] = {"mean": mean, "stderr": error, "also": [after_all]}
     return {_row(given): row}
 
 
 def _row(given: argparse.Namespace) -> str:
     played = "vectors" if given.vectors else "recipe"
+    if given.agents > 1:
+        played += f", {given.agents} over NATS"
     explored = given.settings.get("exploration")
     if explored is None:
         return played if not given.settings else f"{played}, {json.dumps(given.settings)}"

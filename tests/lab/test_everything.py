@@ -18,7 +18,6 @@ from feducb_lab.experiments.figures import NAMES, TABLES, figure
 from feducb_lab.experiments.measured import write_tables
 from feducb_lab.experiments.provenance import fingerprint, is_fresh, made_by, modules_of
 from feducb_lab.experiments.report import make_report
-from feducb_lab.pages import documentation
 from typed import typed
 
 RUNNER = "feducb.simulation.runner"
@@ -201,7 +200,7 @@ def test_the_command_refuses_what_cannot_be(asked: list[str], expected: str, tmp
     assert expected in ended.stderr
 
 
-def test_the_command_writes_numbers_into_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_writes_numbers_into_pages(tmp_path: Path) -> None:
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures/a.json").write_text('{"b": {"mean": 2.0, "stderr": 0.5}}')
     for name, made in (("fresh", {}), ("changed", {"code": "0" * 16}), ("mixed", {"older": 3})):
@@ -210,7 +209,6 @@ def test_the_command_writes_numbers_into_pages(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "page.md").write_text("<!-- numbers: figures/a > b -->\n\nIt loses 1.0 ± 0.1.\n")
     for name, words in (("experiments.md", "# Experiments\n"), ("claims.md", "# Claims\n")):
         (tmp_path / name).write_text(words)
-    monkeypatch.setattr(documentation, "MARKED", {"page.md": True})
     ended = typed("report", "--docs", str(tmp_path))
     assert ended.returncode == 0, ended.stderr
     assert "page.md" in ended.stdout

@@ -18,28 +18,27 @@ from feducb_lab.experiments.run import to_markdown
 from feducb_lab.pages.marks import Finding, rewritten
 from feducb_lab.pages.sources import Sources
 
-__all__ = ["MARKED", "findings", "older", "rewritten_pages", "write_pages"]
+__all__ = ["findings", "held", "older", "rewritten_pages", "write_pages"]
 
-MARKED = {
-    "../README.md": True,
-    "what-to-expect.md": True,
-    "real-data.md": True,
-    "benchmarks.md": True,
-    "service.md": False,
-    "deploy.md": False,
-    "theory.md": False,
-    "decentralised.md": False,
-}
-"""Pages whose numbers have marks; True where ratios, `N times`, must have a source too."""
+HELD_ELSEWHERE = ("scale.md",)
+"""Pages that another program makes from JSON, and another test holds to it."""
 
 _HEAD = "| | in the paper |"
+
+
+def held(docs: Path) -> list[Path]:
+    """Pages whose measured numbers must have a source, in marks: README, CONTRIBUTING and all of docs/."""
+    beside = [docs.parent / name for name in ("README.md", "CONTRIBUTING.md")]
+    pages = [path for folder in ("", "tutorials", "extending") for path in (docs / folder).glob("*.md")]
+    elsewhere = {docs / name for name in HELD_ELSEWHERE}
+    return [path for path in beside if path.exists()] + sorted(set(pages) - elsewhere)
 
 
 def findings(docs: Path) -> dict[str, list[Finding]]:
     """Numbers that are not what their sources say, by page; those without a source."""
     sources = Sources(docs)
     found = {
-        page: rewritten(_read(docs / page), sources, ratios=ratios)[1] for page, ratios in MARKED.items()
+        path.relative_to(docs.parent).as_posix(): rewritten(_read(path), sources)[1] for path in held(docs)
     }
     return {page: several for page, several in found.items() if several}
 
@@ -47,17 +46,14 @@ def findings(docs: Path) -> dict[str, list[Finding]]:
 def rewritten_pages(docs: Path) -> dict[Path, str]:
     """All pages that hold measured numbers, as the JSON files have them."""
     sources = Sources(docs)
-    pages = {
-        docs / page: rewritten(_read(docs / page), sources, ratios=ratios)[0]
-        for page, ratios in MARKED.items()
-    }
+    pages = {path: rewritten(_read(path), sources)[0] for path in held(docs)}
     measured = docs / "real-data/all.json"
     if measured.exists():
         pages[docs / "real-data.md"] = filled(pages[docs / "real-data.md"], sections(measured))
     written = {path: _figure(path) for path in sorted(docs.glob("figures/*-*.json")) if _is_figure(path)}
     pages |= {path.with_suffix(".md"): text for path, text in written.items()}
     pages[docs / "experiments.md"] = _experiments(docs, pages)
-    pages[docs / "claims.md"] = _claims(docs)
+    pages[docs / "claims.md"] = _claims(docs, pages)
     return pages
 
 
@@ -99,7 +95,7 @@ def _figure(path: Path) -> str:
 
 def _experiments(docs: Path, pages: dict[Path, str]) -> str:
     """The words before the first section stay; the sections are those of figures/*.md."""
-    head, _, _ = _read(docs / "experiments.md").partition("\n## ")
+    head, _, _ = pages[docs / "experiments.md"].partition("\n## ")
     sections = [head.rstrip()]
     for name in NAMES:
         paths = [docs / f"figures/{name}-{scale}.md" for scale in ("full", "quick")]
@@ -118,8 +114,8 @@ def _section(name: str, stem: str, text: str) -> list[str]:
     return [f"## {name}: {title}", found, said, command]
 
 
-def _claims(docs: Path) -> str:
+def _claims(docs: Path, pages: dict[Path, str]) -> str:
     """The words before the table stay."""
-    head, _, _ = _read(docs / "claims.md").partition(_HEAD)
+    head, _, _ = pages[docs / "claims.md"].partition(_HEAD)
     table = claims_table(read_results(docs / "figures"), lambda stem: f"[{stem}](figures/{stem}.md)")
     return f"{head.rstrip()}\n\n{table}\n"

@@ -10,9 +10,11 @@
         measurement
     <!-- text: PATH -->
         of a quotation that must be what the file says, word for word
+    <!-- printed: TEST -->
+        of a quotation of what a command prints; that test runs it and compares
 
-What stands between <!-- made: NAME --> and <!-- end --> is written whole by what made it, and is left alone.
-A number is compared at the digits that the page has, and so it is rewritten.
+What stands between <!-- made: NAME --> and <!-- end -->, or the end of the page, is written whole by what
+made it, and is left alone. A number is compared at the digits that the page has, and so it is rewritten.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ __all__ = ["Finding", "rewritten"]
 _NUMBER = r"(?<![\w.^])[+−-]?\d+(?:,\d{3})*(?:\.\d+)?"
 _PAIR = re.compile(rf"({_NUMBER})(\s±\s)({_NUMBER})")
 _ANY = re.compile(rf"({_NUMBER})(?:(\s±\s)({_NUMBER}))?")
-_RATIO = re.compile(r"(?<![\w.,−-])\d+(?:,\d{3})*(?:\.\d+)? (?:times|×)(?! \d)")
-_MARK = re.compile(r"<!-- (numbers|table|text): (.*?) -->\n*", re.DOTALL)
+_UNITS = r"(?:(?:times|×)(?! \d)|(?:s|ms|µs|kB|MB|GB|KiB|MiB|kills)\b)"
+_MEASURED = re.compile(r"(?<![\w.,−-])\d+(?:,\d{3})*(?:\.\d+)? " + _UNITS)
+_MARK = re.compile(r"<!-- (numbers|table|text|printed): (.*?) -->\n*", re.DOTALL)
 _CODE = re.compile(r"`[^`]*`")
 _ENTRY = re.compile(r'(\*|\d+|"[^"]*"(?: \d+)?) = (.*?)(?:; |$)')
 
@@ -47,13 +50,15 @@ class Finding:
         return f"line {self.line}: {self.said!r}, expected {self.expected}"
 
 
-def rewritten(text: str, sources: Sources, *, ratios: bool = False) -> tuple[str, list[Finding]]:
+def rewritten(text: str, sources: Sources) -> tuple[str, list[Finding]]:
     """The page with its numbers from the sources, and what was found to differ.
+
+    `A ± B`, `N times` and `N ×`, times and sizes must have a source, or a mark that says that they are
+    stated.
 
     Args:
         text: of the page.
         sources: where numbers come from.
-        ratios: whether `N times` and `N ×` must have a source too, or be marked as stated.
     """
     parts: list[str] = []
     findings: list[Finding] = []
@@ -66,14 +71,15 @@ def rewritten(text: str, sources: Sources, *, ratios: bool = False) -> tuple[str
         def tell(said: str, expected: str, line: int = line) -> None:
             findings.append(Finding(line, said, expected))
 
-        if found or made or "<!-- made: " in block or _is_code(block):
+        printed = mark and mark[1] == "printed"
+        if found or made or printed or "<!-- made: " in block or _is_code(block):
             parts.append(block)
         elif mark and mark[1] == "table":
             parts.append(_table(block, " ".join(mark[2].split()), sources, tell))
         elif mark and mark[1] == "text":
             parts.append(_quotation(block, str(sources.node(mark[2])), tell))
         else:
-            new, quoted = _prose(block, mark[2] if mark else "", sources, tell, ratios=ratios)
+            new, quoted = _prose(block, mark[2] if mark else "", sources, tell)
             for old, now in quoted.items():  # a mark quotes numbers
                 parts[-1] = parts[-1].replace(f'"{old}"', f'"{now}"')
             parts.append(new)
@@ -101,9 +107,7 @@ def _is_code(block: str) -> bool:
     return block.startswith(("    ", "```"))
 
 
-def _prose(
-    block: str, said: str, sources: Sources, tell: Tell, *, ratios: bool
-) -> tuple[str, dict[str, str]]:
+def _prose(block: str, said: str, sources: Sources, tell: Tell) -> tuple[str, dict[str, str]]:
     """The block with its numbers from the sources, and the words that a mark quotes, as they were and are."""
     entries = [one.strip() for one in " ".join(said.split()).split(";") if one.strip()]
     ordered = [one for one in entries if not one.startswith('"')]
@@ -118,9 +122,9 @@ def _prose(
     for pair, path in zip(reversed(pairs), reversed(ordered), strict=True):
         value = _sourced(pair[0], path, sources, tell)
         block = block if value is None else _put(block, pair, _told(pair, value, tell))
-    for ratio in _RATIO.findall(_CODE.sub("", block)) if ratios else ():
-        if not any(ratio in words for words in covered.values()):
-            tell(ratio, "a source, or the word that it is stated")
+    for measured in _MEASURED.findall(_CODE.sub("", block)):
+        if not any(measured in words for words in covered.values()):
+            tell(measured, "a source, or the word that it is stated")
     return block, covered
 
 
