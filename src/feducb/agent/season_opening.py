@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from secrets import token_bytes
 from sqlite3 import Connection
@@ -139,16 +140,21 @@ class SeasonOpening:
         self._begin_again(opening.settings)
         return store.season
 
-    def open_if_over(self, renewal: Renewal | None) -> None:
-        """Open the season that runs by now, if its time has come by the clock."""
+    def open_if_over(self, renewal: Renewal | None, joins_at: Callable[[int], int | None]) -> None:
+        """Open the season that runs by now, if its time has come by the clock.
+
+        Args:
+            renewal: what to open it with.
+            joins_at: of a season, with which later one the agent comes in; None if it is in it.
+        """
         state = self.state
         numbers = [state.inbox.number(group) for group in range(state.settings.groups)]
         last_is_here = min(numbers) >= state.settings.releases
         complete = last_is_here if state.waits else is_complete(state.store, state.settings, numbers)
         if state.watch.is_over(state.season, complete=complete):
-            self._roll(renewal)
+            self._roll(renewal, joins_at)
 
-    def _roll(self, renewal: Renewal | None) -> None:
+    def _roll(self, renewal: Renewal | None, joins_at: Callable[[int], int | None]) -> None:
         state, store, now = self.state, self.state.store, self.state.clock()
         settings, member = again = state.settings, store.member
         state.trouble = ""
@@ -164,7 +170,8 @@ class SeasonOpening:
             state.trouble = f"the season goes on with the settings before: {error}"
             settings, member = again
             opening = next_opening(state.season, replace(settings, promised=None), now)
-        state.spent = over_budget(store.ledger(), opening.settings)
+        waits = member is None and joins_at(opening.number) is not None  # so that it costs nothing
+        state.spent = "" if waits else over_budget(store.ledger(), opening.settings)
         if state.spent:
             state.trouble = state.spent
             return

@@ -167,11 +167,17 @@ class State:
         if (own := self.own_belief()) is not None:
             self.chooser.know(0, own[0])
         self.learn_alone()
-        # Also where a season was opened by hand, edited before its first release, or opened from a backup.
-        limited = self.settings.most_epsilon is not None
-        unspent = limited and not agent_tables.count_made(db, self.store.season)
-        self.spent = over_budget(self.store.ledger(), self.settings) if unspent else ""
-        self.trouble = self.spent or self.trouble
+        self.look_at_budget()
+
+    def look_at_budget(self) -> None:
+        """Whether the open season may cost anything, if nothing of it was made yet.
+
+        Also where it was opened by hand, edited before its first release, or opened from a backup.
+        """
+        limited = self.settings.most_epsilon is not None and not self.waits
+        unspent = limited and not agent_tables.count_made(self.store.database, self.store.season)
+        before, self.spent = self.spent, over_budget(self.store.ledger(), self.settings) if unspent else ""
+        self.trouble = self.spent or ("" if self.trouble == before else self.trouble)
 
     # What it knows
 
