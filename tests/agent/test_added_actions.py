@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from feducb import Agent, AgentSettings, Budget, ConfigurationError
 from feducb.agent.agent_file import read_agent_file
+from feducb.agent.decision import Decision
 from feducb.agent.kept import misfit
 from feducb.agent.upkeep import export
+from feducb.cli.agent import app
 from feducb.errors import RefusedError
 from feducb.privacy.terms import Terms
 from feducb.protocol.admission import check_release
@@ -233,3 +236,96 @@ def test_an_export_has_rows_that_the_present_recipe_cannot_read(
         assert row["features"] is None
         assert "name" not in row
     assert newest["name"] == "xmas"
+
+
+SWAPPED = replace(SHOP, action=(Category("offer", ("gift", "points", "none"), reserve=2),))
+
+
+def _next_season_by(path: Path, later: Recipe, now: list[float]) -> tuple[list[Decision], Agent]:
+    """Twenty decisions with ids of their own by `SHOP`, and the agent in its next season by another recipe.
+
+    It is taken when the agent starts again, before anything has happened in that season: events stay.
+    """
+    usual: dict[str, Any] = {"window": 1.0, "keep_events": 1e6}
+    with Agent.open(path, _settings(SHOP, **usual), clock=_clock(now)) as agent:
+        shown = [agent.decide(context={"age": 30}, id=f"visit-{place}") for place in range(20)]
+        for passed in (30.0, 81.0):  # they enter a release, and the season ends
+            now[0] += passed
+            agent.tick()
+        assert agent.store.season == 2
+    return shown, Agent.open(path, _settings(later, **usual), clock=_clock(now))
+
+
+def test_an_export_names_what_was_shown_though_the_next_season_has_its_names_in_another_order(
+    tmp_path: Path,
+) -> None:
+    """By the recipe of its own season, or as numbers alone, which says so: never by another's names."""
+    path, now = tmp_path / "agent.db", [START]
+    shown, agent = _next_season_by(path, SWAPPED, now)
+    with agent:
+        later = [agent.decide(context={"age": 30}) for _ in range(20)]
+    rows = list(export(path))
+    assert len(rows) == 40
+    for row, one in zip(rows[:20], shown, strict=True):
+        assert (row["recipe"], row["features"], row["index"]) == (None, None, one.index)
+        assert not {"name", "context", "actions"} & row.keys()
+        assert any(row["action"])
+    assert [row["name"] for row in rows[20:]] == [one.action for one in later]
+    config = tmp_path / "agent.toml"
+    head = '[problem]\ndim = 8\n[privacy]\nepsilon = 8.0\ndelta = 1e-6\n[retention]\nkeep_events = "1h"\n'
+    config.write_text(f'version = 2\n[agent]\nstore = "{path}"\n{head}')
+    said = CliRunner().invoke(app, ["export", "--config", str(config), "--out", str(tmp_path / "o.jsonl")])
+    assert "20 of them were decided by the recipe of an earlier season" in said.stderr
+    assert {row["recipe"] for row in rows[20:]} == {SWAPPED.fingerprint}
+
+
+@pytest.mark.parametrize("later", [SHOP, with_added(SHOP, "bundle")], ids=["the same", "added"])
+def test_an_export_has_words_of_earlier_seasons_of_the_same_recipe(tmp_path: Path, later: Recipe) -> None:
+    """Also where actions were added in between: entries keep their names."""
+    path, now = tmp_path / "agent.db", [START]
+    shown, agent = _next_season_by(path, later, now)
+    agent.close()
+    assert [row["name"] for row in export(path)] == [one.action for one in shown]
+
+
+@pytest.mark.parametrize("asked", [{}, {"actions": ["gift", "points", "none"]}], ids=["declared", "named"])
+def test_whoever_asks_again_in_a_season_of_other_names_hears_none(
+    tmp_path: Path, asked: dict[str, Any]
+) -> None:
+    path, now = tmp_path / "agent.db", [START]
+    shown, agent = _next_season_by(path, SWAPPED, now)
+    with agent, pytest.raises(ConfigurationError, match="made by the recipe of an earlier season"):
+        agent.decide(**asked, context={"age": 30}, id=shown[0].id)
+
+
+def _as_of_an_earlier_version(agent: Agent) -> None:
+    """The file does not say since which decision its recipe is what it is."""
+    with agent.writing() as db:
+        db.execute("DELETE FROM counters WHERE name = '_other_recipe'")
+
+
+def test_a_file_of_an_earlier_version_says_nothing_of_names_that_may_have_been_others(tmp_path: Path) -> None:
+    """Its log has another recipe; decisions of the open season are by the present one, for ever."""
+    path, now = tmp_path / "agent.db", [START]
+    _, agent = _next_season_by(path, SWAPPED, now)
+    with agent:
+        _as_of_an_earlier_version(agent)
+        newest = agent.decide(context={"age": 30}).action
+    for _ in range(2):  # not started since, and started
+        assert [row.get("name") for row in export(path)] == [None] * 20 + [newest]
+        with Agent.open(path, agent.settings, clock=_clock(now)):
+            pass
+    with Agent.open(path, agent.settings, clock=_clock(now)) as agent:
+        for passed in (10.0, 100.0):
+            now[0] += passed
+            agent.tick()
+        assert agent.store.season == 3
+    assert [row.get("name") for row in export(path)] == [None] * 20 + [newest]
+
+
+def test_a_file_of_an_earlier_version_whose_recipe_never_changed_keeps_its_words(tmp_path: Path) -> None:
+    path, now = tmp_path / "agent.db", [START]
+    shown, agent = _next_season_by(path, SHOP, now)
+    with agent:
+        _as_of_an_earlier_version(agent)
+    assert [row["name"] for row in export(path)] == [one.action for one in shown]

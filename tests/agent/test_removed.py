@@ -84,6 +84,32 @@ def test_it_pays_nothing_while_it_is_out_and_all_it_saw_is_in_its_first_release_
     agent.close()
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_limit_on_all_seasons_holds_none_back_in_which_it_is_out(tmp_path: Path, *, restarts: bool) -> None:
+    """Three seasons would be beyond it: while the agent is out it goes on, and back in nothing leaves."""
+    file, now = _file(tmp_path), [START + 2 * SEASON + 1.0]
+    file.path.write_text(file.path.read_text() + "[seasons]\nmost_epsilon = 12.5\n")
+    file = read_agent_file(file.path, season=3)
+    agent = _running(file, now, first_season=3)
+    _play(agent, now, START + 3.5 * SEASON)
+    keys.remove(tmp_path, "west", season=5)
+    _give(tmp_path, file)
+    left = [(season, number) for season in (3, 4) for number in (1, 2, 3, 4)]
+    for season in (5, 6):
+        _play(agent, now, START + (season - 0.7) * SEASON)
+        if restarts:
+            agent.close()
+            agent = _running(read_agent_file(file.path), now)
+        assert (agent.store.season, agent.trouble, _left(agent)) == (season, "", left)
+        assert {one["kind"] for one in _judged(agent)["trouble"]} >= {"not_in_roster"}
+    _let_in(tmp_path, season=7)
+    _give(tmp_path, file)
+    _play(agent, now, START + 6.5 * SEASON)
+    assert "beyond most_epsilon" in agent.trouble
+    assert (agent.store.season, _left(agent)) == (6, left)
+    agent.close()
+
+
 def _running(file: AgentFile, now: list[float], **first: Any) -> Agent:
     """As its service runs it."""
     if first:

@@ -192,12 +192,47 @@ def test_every_cell_of_a_table_has_one_point(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "expected"),
-    [([], "--everything"), (["--everything", "--scale", "huge"], "one of quick, full")],
+    [
+        ("report", "--everything"),
+        ("report --everything --scale huge", "one of quick, full"),
+        ("report --docs nowhere", "--docs is 'nowhere', expected the documentation's folder in a clone"),
+        ("figure 1a --seed -1", "--seed is -1, expected a whole number of at least 0"),
+        ("figure 1a --threads 0", "--threads is 0, expected a whole number of at least 1"),
+    ],
 )
-def test_the_command_refuses_what_cannot_be(asked: list[str], expected: str, tmp_path: Path) -> None:
-    ended = typed("report", *asked, cwd=tmp_path)
+def test_the_command_refuses_what_cannot_be(asked: str, expected: str, tmp_path: Path) -> None:
+    ended = typed(*asked.split(), cwd=tmp_path)
     assert ended.returncode == 2
-    assert expected in ended.stderr
+    (said,) = ended.stderr.splitlines()
+    assert expected in said
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"made": 3}', '{"made": {"code": "a", "modules": [3]}}'])
+def test_results_that_cannot_be_read_are_made_again(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "shop-quick.json"
+    path.write_text(text)
+    assert not everything._fresh(path)
+
+
+def test_broken_results_of_the_documentation_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "figures").mkdir()
+    for name, words in (
+        ("page.md", "<!-- numbers: figures/a > b -->\n\nIt loses 1.0.\n"),
+        ("experiments.md", "# Experiments\n"),
+        ("claims.md", "# Claims\n"),
+    ):
+        (tmp_path / name).write_text(words)
+    monkeypatch.setattr(documentation, "MARKED", {"page.md": True})
+    for name, text in (("a", "{"), ("1a-full", "[]"), ("1a-full", '{"figure": "1a"}')):
+        path = tmp_path / f"figures/{name}.json"
+        (tmp_path / "figures/a.json").write_text('{"b": 1.0}')
+        path.write_text(text)
+        ended = typed("report", "--docs", str(tmp_path))
+        assert ended.returncode == 2, ended.stderr
+        (said,) = ended.stderr.splitlines()
+        assert f"{path} is 'unreadable'" in said
 
 
 def test_the_command_writes_numbers_into_pages(tmp_path: Path) -> None:

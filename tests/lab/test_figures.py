@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from feducb.errors import ConfigurationError
 from feducb.worlds.data import DATA_SETS, Trial
 from feducb_lab.experiments import figures, sweep
 from feducb_lab.experiments.experiment import Figure, Outcome, Point, Results, Scale
@@ -105,6 +106,16 @@ def test_points_at_the_same_time_come_to_the_same(tmp_path: Path) -> None:
     play = partial(sweep.play_here, backend="cpu", threads=1)
     one, two = (sweep.sweep(points, tmp_path / str(many), partial(play, at_once=many)) for many in (1, 2))
     assert [(o.mean, o.label) for o in one] == [(o.mean, o.label) for o in two]
+
+
+@pytest.mark.parametrize("kept", ["", "{", "[1.0]", "\x00"])
+def test_a_point_whose_file_is_broken_is_named(kept: str, tmp_path: Path) -> None:
+    points = shrunk(figure("gap"), keep=2).points("quick")
+    path = tmp_path / f"{points[1].key}.json"
+    path.write_text(kept)
+    with pytest.raises(ConfigurationError, match="delete the file, and the point is played again") as refused:
+        sweep.sweep(points, tmp_path, lambda waiting, keep: pytest.fail("played before it was said"))
+    assert str(path) in str(refused.value)
 
 
 def test_long_curves_and_lists_of_rounds_are_thinned() -> None:

@@ -162,9 +162,30 @@ def test_command_line(folder: Path) -> None:
     assert "expected a folder with figures" in done.stderr
 
 
-def test_results_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    (tmp_path / "broken-quick.json").write_text('{"figure": 1')
-    with pytest.raises(ConfigurationError, match=r"broken-quick\.json"):
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"figure": 1',
+        "[]",
+        '{"points": 3}',
+        '{"made": "x"}',
+        '{"made": {"versions": 3}}',
+        '{"made": {"code": "a", "modules": [3]}}',
+    ],
+)
+def test_results_that_cannot_be_read_are_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "broken-quick.json").write_text(text)
+    with pytest.raises(ConfigurationError, match=r"broken-quick\.json is 'unreadable'"):
+        make_report(tmp_path)
+
+
+def test_words_and_notes_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    (tmp_path / "fine-quick.json").write_text("{}")
+    (tmp_path / "left-out.json").write_text("[1]")
+    with pytest.raises(ConfigurationError, match=r"left-out\.json is 'unreadable'"):
+        make_report(tmp_path)
+    (tmp_path / "fine-quick.md").write_bytes(b"\xff")
+    with pytest.raises(ConfigurationError, match=r"fine-quick\.md is 'unreadable'"):
         make_report(tmp_path)
 
 

@@ -83,14 +83,35 @@ def test_a_simulation_while_it_runs_and_when_it_is_done(tmp_path: Path) -> None:
     assert "nothing: it is done" in said
 
 
-def test_it_goes_on_until_ctrl_c_and_leaves_the_terminal_as_it_was(running: Running) -> None:
+def _in_terminal(config: Path, handling: signal.Handlers) -> tuple[subprocess.Popen[bytes], int]:
+    """One that watches, and our side of its terminal.
+
+    Whether Ctrl-C ends a program is handed on to those it starts: a shell's job in the background ignores it.
+    """
     ours, theirs = pty.openpty()
-    command = [*FEDUCB, "watch", "--config", str(running.config), "--every", "0.1"]
-    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env=WIDE) as process:
-        os.close(theirs)
-        said = b""
-        while said.count(b"agent north") < 3:
-            said += os.read(ours, 65536)
+    process = subprocess.Popen(
+        [*FEDUCB, "watch", "--config", str(config), "--every", "0.1"],
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        env=WIDE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, handling),  # noqa: PLW1509
+    )
+    os.close(theirs)
+    return process, ours
+
+
+def _shown(terminal: int, frames: int) -> bytes:
+    """So many more updates, and whatever comes with them."""
+    said = b""
+    while said.count(b"agent north") < frames:
+        said += os.read(terminal, 65536)
+    return said
+
+
+def test_it_goes_on_until_ctrl_c_and_leaves_the_terminal_as_it_was(running: Running) -> None:
+    process, ours = _in_terminal(running.config, signal.SIG_DFL)
+    with process:
+        said = _shown(ours, 3)
         process.send_signal(signal.SIGINT)
         try:
             while more := os.read(ours, 65536):
@@ -102,6 +123,18 @@ def test_it_goes_on_until_ctrl_c_and_leaves_the_terminal_as_it_was(running: Runn
         assert process.stderr.read() == b""
     os.close(ours)
     assert said.rstrip().endswith((b"\x1b[?1049l\x1b[?25h", b"\x1b[?25h\x1b[?1049l", b"\x1b[?25h"))
+
+
+def test_ctrl_c_that_is_meant_for_others_does_not_end_it(running: Running) -> None:
+    """In the background of a shell, where it is ignored: it ends with SIGTERM, as any job there."""
+    process, ours = _in_terminal(running.config, signal.SIG_IGN)
+    with process:
+        _shown(ours, 1)
+        process.send_signal(signal.SIGINT)
+        _shown(ours, 3)
+        process.terminate()
+        assert process.wait(timeout=120) == -signal.SIGTERM
+    os.close(ours)
 
 
 def test_sparklines_span_their_range() -> None:

@@ -30,10 +30,17 @@ for (const call of [
 }
 const big: Visitor = { context: { age: 36n } }; // which JSON cannot say: no absence, and no default
 const unsaid = await agent.decide(big, { fallback: "none" }).catch((error: Error) => error.name);
+const same = ["new"]; // twice, but not within itself
+const circle: Record<string, unknown> = { id: "gift", tags: same, others: same };
+circle["sizes"] = [1, circle];
+const around: Visitor = { context: { age: 36 } };
+around.context!["visitor"] = around;
+const odd: Visitor[] = [
+  ...[{ context: { age: NaN } }, { actions: ["none", { id: "gift", price: -Infinity }] }, { follow_propensity: NaN }],
+  ...[big, { actions: ["none", circle] }, around],
+];
 const unsaidToo = await Promise.all(
-  [{ context: { age: NaN } }, { actions: ["none", { id: "gift", price: -Infinity }] }, { follow_propensity: NaN }].map(
-    (odd) => agent.decide(odd, { fallback: "none" }).catch((error: Error) => `${error.name}: ${error.message}`),
-  ),
+  odd.map((one) => agent.decide(one, { fallback: "none" }).catch((error: Error) => `${error.name}: ${error.message}`)),
 );
 const cut = await agent.decideMany([{ context: { country: "DE \u{1f600}".slice(0, -1) } }, { context: {} }]);
 const prefixed = await new Client(`${url}/shop/`, { key }).status().catch((error: ServiceError) => error.status);

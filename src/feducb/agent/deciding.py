@@ -71,12 +71,15 @@ def _again(
     shown = events.action_of(state.store.database, known.number)
     if known.chosen is None or known.candidates is None or shown is None:  # content, which goes together
         raise ConfigurationError("id", asked.id, "a new one: that decision is over")
-    before = known.number <= state.other_actions
-    visitor = state.visitors.recall(actions, context, Shown(known.candidates, known.chosen, shown, before))
+    before, foreign = known.number <= state.other_actions, known.number <= state.other_recipe
+    asked_about = Shown(known.candidates, known.chosen, shown, before, foreign)
+    visitor = state.visitors.recall(actions, context, asked_about)
     if visitor is not None:
         follow = require_follow(state.settings, asked.follow, asked.follow_propensity, visitor.choices)
     if visitor is None or follow not in (None, known.chosen):
         expected = "a new one, or the same visitor with the same candidates as before"
+        if foreign and visitor is None:
+            expected = "a new one: that decision was made by the recipe of an earlier season"
         raise ConfigurationError("id", asked.id, expected)
     if asked.explain:
         require_explainable(visitor.names)

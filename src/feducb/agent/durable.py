@@ -263,7 +263,7 @@ class Agent:
             with self.writing() as db:
                 self._own.read_own(db)
         self._opening.take_late(self.renewal)
-        self._opening.open_if_over(self.renewal)
+        self._opening.open_if_over(self.renewal, self._joins_at)
         self._look_at_roster()  # it may be another season's
         return made
 
@@ -317,12 +317,22 @@ class Agent:
         """
         state = self._state
         shares = state.store.member is not None or own_phase.has_shared(state.store.database, state.settings)
-        state.joins = None if shares else season
+        joins = None if shares else season
+        if joins != state.joins:
+            state.joins = joins
+            state.look_at_budget()
 
     def _look_at_roster(self) -> None:
         if self.comes_in is not None:
+            self.wait_for(self._joins_at(self.store.season))
+
+    def _joins_at(self, season: int) -> int | None:
+        """With which season it comes in that is later than this one; None if it is one of them in this."""
+        if self.comes_in is not None:
             with suppress(FeducbError, OSError):  # a version that somebody is just putting there
-                self.wait_for(self.comes_in(self.store.season))
+                return self.comes_in(season)
+        known = self._state.joins
+        return known if known is not None and season < known else None
 
     # For engines
 

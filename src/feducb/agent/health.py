@@ -191,7 +191,8 @@ def _year(facts: Facts) -> str | None:
         "in every season: "
     )
     if not is_within(spent["epsilon_with_next"], most):
-        return f"{said}the next one would make it {spent['epsilon_with_next']:.4g}, and so does not open."
+        following = "another one in the roster" if facts.get("joins") else "the next one"
+        return f"{said}{following} would make it {spent['epsilon_with_next']:.4g}, and so does not open."
     return f"{said}no season opens beyond it." if spent["epsilon"] >= _NEARLY * most else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from secrets import token_bytes
 from sqlite3 import Connection
@@ -25,7 +26,7 @@ from feducb.agent.state import State
 from feducb.errors import ConfigurationError, FeducbError
 from feducb.protocol.hiding import Member
 from feducb.protocol.signed_roster import quorum_among
-from feducb.storage import agent_tables, own_sums
+from feducb.storage import agent_tables, own_sums, recipe_marks
 from feducb.worlds.features import Recipe
 from feducb.worlds.features.season import continues, fixed_part
 
@@ -88,19 +89,23 @@ class SeasonOpening:
             agent_tables.mark_season(db, None if kept is None else kept.started_at)
             start, id_key = self._begins(season), token_bytes(32)
         note_settings(db, kept, season, body, state.by)
-        self._keep_actions(db, kept)
+        self._mark_recipe(db, kept)
         agent_tables.write_settings(db, season=season, body=body, started_at=start, id_key=id_key)
         if agent_tables.is_unused(db):
             _mark(db, store.member)
             self.begin_own(db, kept)
         state.settings = state.settings.under(store.terms)
 
-    def _keep_actions(self, db: Connection, kept: agent_tables.KeptSettings | None) -> None:
-        """Note since which decision there are other actions; from now on, where the file does not say."""
-        recipe = self.state.settings.recipe
-        unknown = agent_tables.of_other_actions(db) is None and recipe and recipe != fixed_part(recipe)
-        if kept is None or unknown or _recipe_in(kept) != recipe:
-            agent_tables.mark_other_actions(db)
+    def _mark_recipe(self, db: Connection, kept: agent_tables.KeptSettings | None) -> None:
+        """Note since which decision there are other actions or another recipe; the file may not say."""
+        recipe, before = self.state.settings.recipe, None if kept is None else _recipe_in(kept)
+        unknown = recipe_marks.of_other_actions(db) is None and recipe and recipe != fixed_part(recipe)
+        if kept is None or unknown or before != recipe:
+            recipe_marks.mark_other_actions(db)
+        if kept is not None and continues(before, recipe):
+            recipe_marks.settle_other_recipe(db)
+        else:
+            recipe_marks.mark_other_recipe(db)
 
     def _begins(self, season: int) -> float:
         """When a season starts that has no settings yet."""
@@ -135,16 +140,21 @@ class SeasonOpening:
         self._begin_again(opening.settings)
         return store.season
 
-    def open_if_over(self, renewal: Renewal | None) -> None:
-        """Open the season that runs by now, if its time has come by the clock."""
+    def open_if_over(self, renewal: Renewal | None, joins_at: Callable[[int], int | None]) -> None:
+        """Open the season that runs by now, if its time has come by the clock.
+
+        Args:
+            renewal: what to open it with.
+            joins_at: of a season, with which later one the agent comes in; None if it is in it.
+        """
         state = self.state
         numbers = [state.inbox.number(group) for group in range(state.settings.groups)]
         last_is_here = min(numbers) >= state.settings.releases
         complete = last_is_here if state.waits else is_complete(state.store, state.settings, numbers)
         if state.watch.is_over(state.season, complete=complete):
-            self._roll(renewal)
+            self._roll(renewal, joins_at)
 
-    def _roll(self, renewal: Renewal | None) -> None:
+    def _roll(self, renewal: Renewal | None, joins_at: Callable[[int], int | None]) -> None:
         state, store, now = self.state, self.state.store, self.state.clock()
         settings, member = again = state.settings, store.member
         state.trouble = ""
@@ -160,7 +170,8 @@ class SeasonOpening:
             state.trouble = f"the season goes on with the settings before: {error}"
             settings, member = again
             opening = next_opening(state.season, replace(settings, promised=None), now)
-        state.spent = over_budget(store.ledger(), opening.settings)
+        waits = member is None and joins_at(opening.number) is not None  # so that it costs nothing
+        state.spent = "" if waits else over_budget(store.ledger(), opening.settings)
         if state.spent:
             state.trouble = state.spent
             return
@@ -237,8 +248,9 @@ class SeasonOpening:
         """The settings of a season that opens, in the transaction that opens it."""
         if not continues(self.state.settings.recipe, opening.settings.recipe):
             own_sums.forget(db)
+            recipe_marks.mark_other_recipe(db)
         if self.state.settings.recipe != opening.settings.recipe:
-            agent_tables.mark_other_actions(db)
+            recipe_marks.mark_other_actions(db)
         agent_tables.mark_season(db, self.state.started_at)
         _mark(db, member)
         if self.state.settings.lane_shares != opening.settings.lane_shares:

@@ -19,7 +19,7 @@ from feducb.agent.season_roll import Watch, over_budget
 from feducb.agent.settings import AgentSettings
 from feducb.agent.visitors import Visitors
 from feducb.models.joint import Hearing
-from feducb.storage import AgentStore, agent_tables, events, own_sums
+from feducb.storage import AgentStore, agent_tables, events, own_sums, recipe_marks
 from feducb.types import Belief
 
 __all__ = ["State"]
@@ -41,6 +41,7 @@ class State:
         chooser: what it knows, ready to decide by.
         visitors: reads what is asked.
         other_actions: the newest decision from before actions were last added or retired, by its number.
+        other_recipe: likewise, the newest by a recipe that the present one does not continue.
         watch: when the season is over.
         started_at: when the season started, in seconds since 1970.
         id_key: of ids that are made up, and under which the application's own are kept.
@@ -62,7 +63,7 @@ class State:
         self.counters, self.inbox, self.memory = Counters(), Inbox(), Memory(settings)
         self.curve, self.chooser = Curve(width_for(settings.season)), Chooser(settings)
         self.visitors = Visitors(settings)
-        self.other_actions = 0
+        self.other_actions = self.other_recipe = 0
         self.unswept, self.swept_at = False, time.monotonic()
         self.id_key, self.started_at = b"", 0.0
         self.watch, self.spent, self.trouble = Watch(clock), "", ""
@@ -157,7 +158,8 @@ class State:
         self.counters.at_least("decisions", events.last_number(db))
         self.curve, self.chooser = Curve(width_for(self.settings.season)), Chooser(self.settings)
         self.visitors = Visitors(self.settings)
-        self.other_actions = agent_tables.of_other_actions(db) or 0
+        self.other_actions = recipe_marks.of_other_actions(db) or 0
+        self.other_recipe = recipe_marks.of_other_recipe(db)
         self.inbox.load(db, self.settings)
         self.memory = Memory.load(db, self.settings, season=self.store.season, started_at=self.started_at)
         for group in range(self.settings.groups):
@@ -165,11 +167,17 @@ class State:
         if (own := self.own_belief()) is not None:
             self.chooser.know(0, own[0])
         self.learn_alone()
-        # Also where a season was opened by hand, edited before its first release, or opened from a backup.
-        limited = self.settings.most_epsilon is not None
-        unspent = limited and not agent_tables.count_made(db, self.store.season)
-        self.spent = over_budget(self.store.ledger(), self.settings) if unspent else ""
-        self.trouble = self.spent or self.trouble
+        self.look_at_budget()
+
+    def look_at_budget(self) -> None:
+        """Whether the open season may cost anything, if nothing of it was made yet.
+
+        Also where it was opened by hand, edited before its first release, or opened from a backup.
+        """
+        limited = self.settings.most_epsilon is not None and not self.waits
+        unspent = limited and not agent_tables.count_made(self.store.database, self.store.season)
+        before, self.spent = self.spent, over_budget(self.store.ledger(), self.settings) if unspent else ""
+        self.trouble = self.spent or ("" if self.trouble == before else self.trouble)
 
     # What it knows
 

@@ -28,7 +28,7 @@ from feducb.agent.visitors import retold
 from feducb.errors import ConfigurationError, StoreError
 from feducb.formats import EXPORT
 from feducb.privacy.terms import Terms
-from feducb.storage import AgentStore, agent_tables, events, operator_log, own_sums
+from feducb.storage import AgentStore, agent_tables, events, operator_log, own_sums, recipe_marks
 from feducb.storage.agent_store import is_text
 from feducb.system import counted, current_user
 from feducb.worlds.features.encoder import Encoder
@@ -253,11 +253,16 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
     whether the application chose (``followed``), and how it is said to (``follow_policy``), since what a
     policy chose that learns from rewards must not be loaded elsewhere (`warm_start`); nor must what was
     decided after a close (``own_phase``), on raw records. Where a recipe made the vectors, a row also has the
-    visitor's ``context``, all ``actions``, the ``name`` of the one shown, and the recipe's fingerprint; but
-    for rows of an earlier season that the present recipe cannot read.
+    visitor's ``context``, all ``actions``, the ``name`` of the one shown, and the fingerprint of the
+    ``recipe``. Of a row of an earlier season, by a recipe that the present one does not continue, there is
+    none of these: its ``recipe`` is None, and ``action`` alone says what was shown.
     """
     with closing(agent_tables.look_into(path)) as db:
+        db.execute("BEGIN")  # all that says how rows are read is of one moment
         settings = season_in(db, path).settings
+        closed, after = own_sums.closed_at(db), agent_tables.closed_after(db)
+        foreign, newest = recipe_marks.of_other_recipe(db), events.last_number(db)
+        db.execute("COMMIT")
         public = {
             "format": EXPORT.number,
             "agent": settings.name,
@@ -266,14 +271,16 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
             "followed": settings.shadow,  # for a season; where that changes, no event outlives its own
             "follow_policy": settings.follow_policy if settings.shadow else None,
         }
-        closed, after = own_sums.closed_at(db), agent_tables.closed_after(db)
         encoder = None if settings.recipe is None else Encoder(settings.recipe)
         for row in events.retained(db):
+            if row["number"] > newest:  # made since, perhaps by another recipe
+                return
             action, features = np.frombuffer(row["action"]), row["features"]
             described: dict[str, Any] = {}
             since = row["number"] > after if after is not None else row["decided_at"] >= (closed or 0)
-            if row["said"] is not None and encoder is not None:
-                described, features = _described(row["said"], row["chosen"], encoder)
+            if row["said"] is not None:
+                readable = None if row["number"] <= foreign else encoder
+                described, features = _described(row["said"], row["chosen"], readable)
             elif features is not None:
                 features = np.frombuffer(features).reshape(-1, len(action)).tolist()
             yield {
@@ -295,17 +302,23 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
             }
 
 
-def _described(said: str, chosen: int, encoder: Encoder) -> tuple[dict[str, Any], list[list[float]] | None]:
+def _described(
+    said: str, chosen: int, encoder: Encoder | None
+) -> tuple[dict[str, Any], list[list[float]] | None]:
     """What a row of an export says in words, and the vectors that these words make.
 
-    Nothing of an earlier season's row that the present recipe cannot read, such as one with other names.
+    Nothing where its recipe is not the present one (None), or that cannot read it: another would say wrong
+    names, also where it reads the words without an error.
     """
+    unknown = {"recipe": None}, None
+    if encoder is None:
+        return unknown
     try:
         context, offers, vectors = retold(said, encoder)
     except ConfigurationError:
-        return {}, None
+        return unknown
     if chosen >= len(offers.names):
-        return {}, None
+        return unknown
     words = {
         "name": offers.names[chosen],
         "context": context,

@@ -46,13 +46,15 @@ class Visitor(NamedTuple):
 class Shown(NamedTuple):
     """What is written down of a decision: how many candidates there were, which was shown, its vector.
 
-    And whether it was made before actions were last added or retired.
+    And whether it was made before actions were last added or retired, or by a foreign recipe: one that the
+    present one does not continue, so that nobody knows its names.
     """
 
     candidates: int
     place: int
     action: bytes
     before: bool
+    foreign: bool = False
 
     def is_among(self, candidates: Array) -> bool:
         """Whether it was shown of as many candidates as these (K, d), in that place."""
@@ -100,6 +102,8 @@ class Visitors:
             visitor = self._of_vectors(actions, context)
             return visitor if shown.is_among(visitor.candidates) else None
         encoder, context = self._require_words(actions, context)
+        if shown.foreign:
+            return None
         if actions is not None or not shown.before:
             offers = encoder.laid_out(actions) if actions is not None else encoder.offers()  # type: ignore[arg-type]
             vectors = encoder.encode(context, offers).vectors

@@ -143,7 +143,7 @@ def export(
     file = read_agent_file(config)
     if file.agent.keep_events == 0:
         typer.echo("note: retention.keep_events is 0, so that only decisions that wait are there", err=True)
-    count = 0
+    count = foreign = 0
     with ExitStack() as stack:
         target = sys.stdout
         if str(out) != "-":  # raw data: for the owner alone
@@ -151,8 +151,15 @@ def export(
             target = stack.enter_context(open(descriptor, "w", encoding="utf-8"))
         for row in upkeep.export(file.store):
             target.write(json.dumps(row) + "\n")
-            count += 1
+            count, foreign = count + 1, foreign + (row.get("recipe", "") is None)
     typer.echo(counted(count, "event"), err=True)
+    if foreign:
+        was = "was decided" if foreign == 1 else "were decided"
+        typer.echo(
+            f"note: {foreign:,} of them {was} by the recipe of an earlier season, whose names this agent no "
+            "longer has: as numbers alone, and without features",
+            err=True,
+        )
 
 
 @app.command()

@@ -38,7 +38,6 @@ _DECISIONS_BEFORE, _EARLIER_START = "_decisions_before", "_earlier_start"  # mar
 _IN_LAST_SUM, _HEARING, _CLOSED_AFTER = "_in_last_sum", "_hearing", "_closed_after"  # under own play
 _ROSTER = "_roster"  # likewise, where rows leave under pads
 _OTHER_LANES = "_other_lanes"  # likewise, where visitors are drawn into lanes by other shares than before
-_OTHER_ACTIONS = "_other_actions"  # stays: decisions keep their numbers when a season ends
 _ADD_TO_CURVE = sqlite.add_up("curve", ("width", "start"), CURVE_COLUMNS)
 
 
@@ -121,6 +120,12 @@ def mark_season(db: sqlite3.Connection, earlier_start: float | None) -> None:
         db.execute("REPLACE INTO counters VALUES (?, ?)", (_EARLIER_START, int(1000.0 * earlier_start)))
 
 
+def decided_before(db: sqlite3.Connection) -> int | None:
+    """How many decisions there were when the open season opened; None in a file that does not say."""
+    row = db.execute("SELECT value FROM counters WHERE name = ?", (_DECISIONS_BEFORE,)).fetchone()
+    return None if row is None else int(row[0])
+
+
 def earlier_start(db: sqlite3.Connection) -> float | None:
     """When the season before the open one started, in seconds since 1970; None if there was none."""
     row = db.execute("SELECT value FROM counters WHERE name = ?", (_EARLIER_START,)).fetchone()
@@ -137,18 +142,6 @@ def of_other_lanes(db: sqlite3.Connection) -> int:
     """The number of the newest decision that was; 0 if none was."""
     row = db.execute("SELECT value FROM counters WHERE name = ?", (_OTHER_LANES,)).fetchone()
     return 0 if row is None else int(row[0])
-
-
-def mark_other_actions(db: sqlite3.Connection) -> None:
-    """Decisions so far were made before actions were last added or retired."""
-    total = "SELECT coalesce(max(value), 0) FROM counters WHERE name = 'decisions'"
-    db.execute(f"REPLACE INTO counters VALUES (?, ({total}))", (_OTHER_ACTIONS,))
-
-
-def of_other_actions(db: sqlite3.Connection) -> int | None:
-    """The number of the newest decision that was, 0 if none was; None in a file that does not say."""
-    row = db.execute("SELECT value FROM counters WHERE name = ?", (_OTHER_ACTIONS,)).fetchone()
-    return None if row is None else int(row[0])
 
 
 def mark_roster(db: sqlite3.Connection, version: int) -> None:

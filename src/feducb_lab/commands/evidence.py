@@ -52,6 +52,9 @@ def figure(
         raise ConfigurationError("--backend", backend, f"one of {', '.join(get_args(BackendName))}")
     require_integer("--at-once", at_once, at_least=1)
     require_integer("--processes", processes, at_least=1)
+    require_integer("--seed", seed, at_least=0)
+    if threads is not None:
+        require_integer("--threads", threads, at_least=1)
     if runs is not None:
         require_integer("--runs", runs, at_least=2)
     play = partial(play_here, backend=backend, at_once=at_once, threads=threads)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from feducb_lab.experiments.experiment import Outcome, Results
 from feducb_lab.experiments.figures import common
 from feducb_lab.experiments.figures.adversaries import leaks
+from feducb_lab.experiments.plain_files import read_figure
 
 __all__ = ["Claim", "claims", "claims_table", "read_results"]
 
@@ -37,7 +37,7 @@ def read_results(folder: Path) -> dict[str, Results]:
         for scale in ("quick", "full"):
             path = folder / f"{name}-{scale}.json"
             if path.exists():
-                found[name] = Results.from_dict(json.loads(path.read_text(encoding="utf-8")))
+                found[name] = read_figure(path)
     return found
 
 

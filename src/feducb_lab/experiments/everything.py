@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import feducb_lab
-from feducb.errors import MissingExtraError
+from feducb.errors import ConfigurationError, MissingExtraError
 from feducb.simulation.backends.gpu_kernels import missing_gpu
 from feducb_lab.experiments import real_data
 from feducb_lab.experiments.claims import claims, claims_table, read_results
 from feducb_lab.experiments.experiment import Scale
 from feducb_lab.experiments.figures import NAMES
+from feducb_lab.experiments.plain_files import read_object
 from feducb_lab.experiments.provenance import is_fresh, made_by
 from feducb_lab.experiments.report import make_report
 from feducb_lab.experiments.run import make_figure
@@ -174,7 +175,13 @@ def _cell(value: Any) -> str:
 
 
 def _fresh(path: Path) -> bool:
-    return path.exists() and is_fresh(json.loads(path.read_text(encoding="utf-8")).get("made"))
+    """Whether a file need not be made again; one that cannot be read is."""
+    if not path.exists():
+        return False
+    try:
+        return is_fresh(read_object(path, "results").get("made"))
+    except (ConfigurationError, AttributeError, TypeError, LookupError):
+        return False
 
 
 def _write(path: Path, text: str) -> None:

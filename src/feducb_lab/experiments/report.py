@@ -21,6 +21,7 @@ from markdown_it.tree import SyntaxTreeNode
 from feducb.cli.output import counted
 from feducb.errors import ConfigurationError
 from feducb.version import __version__
+from feducb_lab.experiments.plain_files import read_object
 from feducb_lab.experiments.provenance import commit, is_fresh
 
 __all__ = ["make_report"]
@@ -78,17 +79,22 @@ def _order(path: Path) -> tuple[tuple[Any, ...], int]:
 
 
 def _read(path: Path) -> _Section:
+    plain = read_object(path, "a figure's results")
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
         name, scale = path.stem.rpartition("-")[::2]
         made = dict(plain.get("made", {}))
+        made["versions"] = dict(made.get("versions", {}))
+        fresh = is_fresh(made)
         points = [(dict(one["label"]), dict(one["setting"])) for one in plain.get("points", ())]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(str(path), "unreadable", f"a figure's results ({error!r})") from None
     words = path.with_suffix(".md")
-    title, question, body = _words(words.read_text(encoding="utf-8") if words.exists() else "")
+    try:
+        title, question, body = _words(words.read_text(encoding="utf-8") if words.exists() else "")
+    except UnicodeDecodeError:
+        raise ConfigurationError(str(words), "unreadable", "a figure's words, as UTF-8") from None
     said = (title or name, question, _picture(path), body)
-    return _Section(name, scale, made, "figure" in plain, is_fresh(made), *said, points)
+    return _Section(name, scale, made, "figure" in plain, fresh, *said, points)
 
 
 def _picture(path: Path) -> str | None:
@@ -215,8 +221,8 @@ def _freshness(sections: Sequence[_Section]) -> str:
 def _left_out(folder: Path) -> str:
     """What could not be made, as `feducb report --everything` noted."""
     path = folder / "left-out.json"
-    left = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    rows = "".join(f"<li>{escape(name)}: {escape(reason)}</li>" for name, reason in left.items())
+    left = read_object(path, "what was left out, and why") if path.exists() else {}
+    rows = "".join(f"<li>{escape(name)}: {escape(str(reason))}</li>" for name, reason in left.items())
     return f"<h2>Left out</h2>\n<ul>{rows}</ul>" if rows else ""
 
 

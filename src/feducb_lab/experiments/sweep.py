@@ -16,6 +16,7 @@ from typing import Any
 from feducb.simulation.backends.gpu_kernels import missing_gpu
 from feducb.system import write_atomically
 from feducb_lab.experiments.experiment import Outcome, Point
+from feducb_lab.experiments.plain_files import read_object
 
 __all__ = ["Keep", "Playing", "Progress", "play_apart", "play_here", "play_point", "sweep"]
 
@@ -24,6 +25,8 @@ Progress = Callable[[int, int], None]
 
 Keep = Callable[[str, dict[str, Any]], None]
 """(key of a point, its result)"""
+
+_KEPT = "the result of a point, as it was written: delete the file, and the point is played again"
 
 Playing = Callable[[Mapping[str, Point], Keep], None]
 """Plays points that wait, by key, and hands over each result as it comes."""
@@ -116,7 +119,7 @@ def sweep(
     for key in by_key:
         path = folder / f"{key}.json"
         if path.exists():
-            take(key, json.loads(path.read_text(encoding="utf-8")))
+            take(key, read_object(path, _KEPT))
     play({key: point for key, point in by_key.items() if key not in results}, keep)
     return [Outcome(point.label, point.setting, results[point.key]) for point in points]
 

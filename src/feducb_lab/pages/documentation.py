@@ -6,12 +6,12 @@ figures, real-data/*.json ──marks──▶ numbers of the other pages
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from feducb.errors import ConfigurationError
 from feducb_lab.experiments.claims import claims_table, read_results
-from feducb_lab.experiments.experiment import Results
 from feducb_lab.experiments.figures import NAMES, TABLES, figure
+from feducb_lab.experiments.plain_files import read_figure, read_object
 from feducb_lab.experiments.provenance import is_fresh
 from feducb_lab.experiments.real_data.pages import filled, sections
 from feducb_lab.experiments.run import to_markdown
@@ -23,6 +23,7 @@ __all__ = ["findings", "held", "older", "rewritten_pages", "write_pages"]
 HELD_ELSEWHERE = ("scale.md",)
 """Pages that another program makes from JSON, and another test holds to it."""
 
+_RESULTS = "measured results"
 _HEAD = "| | in the paper |"
 
 
@@ -58,7 +59,15 @@ def rewritten_pages(docs: Path) -> dict[Path, str]:
 
 
 def write_pages(docs: Path) -> list[Path]:
-    """Write those that differ; which."""
+    """Write those that differ; which.
+
+    Raises:
+        ConfigurationError: a page is missing, or a file of results cannot be read; nothing is written then.
+    """
+    for page in (*MARKED, "experiments.md", "claims.md"):
+        if not (docs / page).is_file():
+            expected = f"the documentation's folder in a clone: it has no {page}"
+            raise ConfigurationError("--docs", str(docs), expected)
     changed = [
         path for path, text in rewritten_pages(docs).items() if not path.exists() or _read(path) != text
     ]
@@ -71,7 +80,7 @@ def write_pages(docs: Path) -> list[Path]:
 def older(docs: Path) -> list[str]:
     """Files of results that other code than that which is here made, all or in part."""
     files = [*sorted(docs.glob("figures/*.json")), docs / "real-data/all.json"]
-    plain = {path: json.loads(_read(path)) for path in files if path.exists()}
+    plain = {path: read_object(path, _RESULTS) for path in files if path.exists()}
     return [
         str(path.relative_to(docs))
         for path, one in plain.items()
@@ -84,13 +93,14 @@ def _read(path: Path) -> str:
 
 
 def _is_figure(path: Path) -> bool:
-    return json.loads(_read(path)).get("figure") in set(NAMES) - set(TABLES)
+    return read_object(path, _RESULTS).get("figure") in set(NAMES) - set(TABLES)
 
 
 def _figure(path: Path) -> str:
-    plain = json.loads(_read(path))
-    results = Results.from_dict(plain)
-    return to_markdown(figure(results.figure), results, plain["made"]["command"])
+    results, made = read_figure(path), read_object(path, _RESULTS).get("made")
+    if not isinstance(made, dict) or "command" not in made:
+        raise ConfigurationError(f"made in {path}", made, "its command, as `feducb figure` writes it")
+    return to_markdown(figure(results.figure), results, made["command"])
 
 
 def _experiments(docs: Path, pages: dict[Path, str]) -> str:

@@ -7,7 +7,6 @@ count; in it a key of a mapping may have stars.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from feducb.errors import ConfigurationError
+from feducb_lab.experiments.plain_files import read_object
 
 __all__ = ["Sources", "Value"]
 
@@ -67,7 +67,7 @@ class Sources:
 
 @cache
 def _read(file: Path, _changed: int) -> Any:
-    return json.loads(file.read_text(encoding="utf-8"))
+    return read_object(file, "measured results")
 
 
 def _below(node: Any, key: str) -> list[Any]:
