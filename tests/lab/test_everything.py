@@ -214,9 +214,7 @@ def test_results_that_cannot_be_read_are_made_again(text: str, tmp_path: Path) -
     assert not everything._fresh(path)
 
 
-def test_broken_results_of_the_documentation_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_results_of_the_documentation_are_named(tmp_path: Path) -> None:
     (tmp_path / "figures").mkdir()
     for name, words in (
         ("page.md", "<!-- numbers: figures/a > b -->\n\nIt loses 1.0.\n"),
@@ -224,7 +222,6 @@ def test_broken_results_of_the_documentation_are_named(
         ("claims.md", "# Claims\n"),
     ):
         (tmp_path / name).write_text(words)
-    monkeypatch.setattr(documentation, "MARKED", {"page.md": True})
     for name, text in (("a", "{"), ("1a-full", "[]"), ("1a-full", '{"figure": "1a"}')):
         path = tmp_path / f"figures/{name}.json"
         (tmp_path / "figures/a.json").write_text('{"b": 1.0}')

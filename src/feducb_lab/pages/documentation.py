@@ -64,7 +64,7 @@ def write_pages(docs: Path) -> list[Path]:
     Raises:
         ConfigurationError: a page is missing, or a file of results cannot be read; nothing is written then.
     """
-    for page in (*MARKED, "experiments.md", "claims.md"):
+    for page in ("experiments.md", "claims.md"):
         if not (docs / page).is_file():
             expected = f"the documentation's folder in a clone: it has no {page}"
             raise ConfigurationError("--docs", str(docs), expected)
