@@ -17,10 +17,19 @@ from feducb.agent.own_reading import OwnReading
 from feducb.agent.settling import Settling
 from feducb.agent.state import State
 from feducb.audit import own_play
-from feducb.audit.broken_close import CLOSE_FAULTS, BrokenSharedPhase, EagerSettling, _played_by
+from feducb.audit.broken_close import (
+    CLOSE_FAULTS,
+    BrokenBarrier,
+    BrokenLastSum,
+    BrokenSharedPhase,
+    EagerSettling,
+    _played_by,
+)
+from feducb.audit.checks import CLOSES
 from feducb.audit.findings import Check
 from feducb.audit.own_agents import check_agent_close
 from feducb.audit.own_play import Closing, check_after_close, check_close, check_shared_phase
+from feducb.audit.own_season import Close, play_season, settings_of
 from feducb.config import Budget, Problem
 from feducb.models.play import JointPlay, Knowledge
 from feducb.privacy.terms import Terms
@@ -176,7 +185,8 @@ class _ASecondLate(OwnReading):
     newest: float | None = None
 
     def may_close(self) -> bool:
-        return super().may_close() and ((self.newest or 0.0) >= 0.0 or self.state.now() > 27_500)
+        late = self.state.now() > 1000 * self.state.started_at + 27_500
+        return super().may_close() and ((self.newest or 0.0) >= 0.0 or late)
 
 
 class _PutsItOff(Agent):
@@ -185,14 +195,66 @@ class _PutsItOff(Agent):
     _parts = Parts(own=_ASecondLate, settling=_SeesTheNewest)
 
 
-@pytest.mark.parametrize("kind", [_WhileWaiting, _AnyLastSum, _LastBatchStaysOpen, _PutsItOff])
-def test_small_variations_of_a_fault_in_a_deployed_agent_do_not_slip_through(kind: type[Agent]) -> None:
-    assert not check_agent_close(kind, TERMS).passed
+class _ByNumber(OwnReading):
+    def may_close(self) -> bool:
+        state = self.state
+        return not state.closed and state.inbox.number(0) >= state.settings.releases
 
 
-def test_a_deployed_agent_passes_whatever_the_terms_and_is_not_idle() -> None:
-    for dim, delta in ((2, 1e-6), (7, 1e-9)):
-        terms = replace(TERMS, problem=Problem(dim=dim), budget=Budget(epsilon=0.5, delta=delta))
-        found = check_agent_close(Agent, terms)
-        assert found.passed, found
-        assert "8 of 10 changed decisions" in found.detail
+class _WhateverIsInIt(Agent):
+    """Goes by the number of a trusted controller's sum, and not by its word that all have sealed theirs."""
+
+    _parts = Parts(own=_ByNumber)
+
+
+NOBODY, CONTROLLER, KEEPERS = TRUSTS = [replace(TERMS, **changes) for changes in ({}, *CLOSES)]
+by_trust = pytest.mark.parametrize("terms", TRUSTS, ids=lambda terms: terms.trust.name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "terms"),
+    [
+        *((kind, terms) for kind in (_WhileWaiting, _LastBatchStaysOpen, _PutsItOff) for terms in TRUSTS),
+        (_AnyLastSum, NOBODY),
+        (_WhateverIsInIt, CONTROLLER),
+    ],
+)
+def test_small_variations_of_a_fault_in_a_deployed_agent_do_not_slip_through(
+    kind: type[Agent], terms: Terms
+) -> None:
+    assert not check_agent_close(kind, terms).passed
+
+
+@by_trust
+def test_whoever_closes_while_a_last_batch_is_open_is_named(terms: Terms) -> None:
+    """The last agent seals its last batch after the others; where the last sum lacks it, long after."""
+    settings = settings_of(terms)
+    for kind, lacks, hasty in (
+        (Agent, False, []),
+        (Agent, True, []),
+        (BrokenBarrier, False, ["agent-1", "agent-0"]),
+        (BrokenLastSum, True, ["agent-0", "agent-1"]),
+    ):
+        trace = play_season(kind, Close(settings, lacks), changed=None)
+        assert trace.hasty == hasty
+        assert trace.sealed
+
+
+@by_trust
+def test_deployed_agents_pass_whatever_the_terms_and_are_not_idle(terms: Terms) -> None:
+    others = replace(terms, problem=Problem(dim=7), budget=Budget(epsilon=0.5, delta=1e-9))
+    found = check_agent_close(Agent, others)
+    assert found.passed, found
+    assert "8 of 8 changed decisions" in found.detail
+
+
+@by_trust
+def test_all_close_at_once_or_nobody_does(terms: Terms) -> None:
+    """A sum that lacks an agent is final, unless its rows are made up for."""
+    settings = settings_of(terms)
+    whole, short = (play_season(Agent, Close(settings, lacks), changed=None) for lacks in (False, True))
+    assert set(whole.closed.values()) == {27}
+    assert set(short.closed.values()) == ({32} if terms is KEEPERS else set())
+    assert len(whole.closed) == 3
+    assert whole.sealed
+    assert short.sealed

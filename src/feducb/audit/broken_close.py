@@ -13,12 +13,13 @@ from feducb.agent import Agent
 from feducb.agent.durable import Parts
 from feducb.agent.own_reading import OwnReading
 from feducb.agent.settling import Settling
-from feducb.audit.checks import Code
+from feducb.audit.checks import CLOSES, Code
 from feducb.models.play import JointPlay, Knowledge
 from feducb.protocol.closing import own_estimator
 from feducb.protocol.estimators import Estimator
 from feducb.protocol.federation import Federation
-from feducb.storage import events, own_sums
+from feducb.storage import agent_tables, events, own_sums
+from feducb.trust import NOBODY
 
 __all__ = ["CLOSE_FAULTS"]
 
@@ -145,13 +146,38 @@ class BrokenAgentMoment(Agent):
     _parts = Parts(own=_ByRecords)
 
 
+class _WhoeverIsMissing(OwnReading):
+    def may_close(self) -> bool:
+        state, store = self.state, self.state.store
+        told = agent_tables.in_last_sum(store.database) is not None
+        if state.settings.trust.padded:
+            told = store.next_label().attempt > 1
+        waits = state.settings.closes and not state.closed and state.season_over
+        return super().may_close() or (waits and told)
+
+
+class BrokenLastSum(Agent):
+    """A deployed agent that closes with a last sum which lacks somebody, or a last row to be made up for."""
+
+    _parts = Parts(own=_WhoeverIsMissing)
+
+
+_DEPLOYED = {
+    "an agent's own records in the shared phase": BrokenAgentSharedPhase,
+    "an agent that closes by itself": BrokenBarrier,
+    "an agent that closes a sum too early": BrokenAgentClose,
+    "an agent that closes though somebody is missing": BrokenLastSum,
+    "a last release that takes in what came after it was due": BrokenSeal,
+    "an agent that closes by what its records say": BrokenAgentMoment,
+}
+
 CLOSE_FAULTS = {
     "raw records in the shared phase": Code(closing=_raw),
     "a release after the close": Code(closing=_early),
     "a close by what records say": Code(closing=_by_data),
-    "an agent's own records in the shared phase": Code(closing_agent=BrokenAgentSharedPhase),
-    "an agent that closes by itself": Code(closing_agent=BrokenBarrier),
-    "an agent that closes a sum too early": Code(closing_agent=BrokenAgentClose),
-    "a last release that takes in what came after it was due": Code(closing_agent=BrokenSeal),
-    "an agent that closes by what its records say": Code(closing_agent=BrokenAgentMoment),
+    **{
+        f"{name}, trust {changes.get('trust', NOBODY).name}": Code(closing_agent=kind, changes=changes)
+        for name, kind in _DEPLOYED.items()
+        for changes in ({}, *CLOSES)
+    },
 }

@@ -39,6 +39,7 @@ from feducb.trust import CONTROLLER, Keepers
 __all__ = [
     "BLOCKS",
     "CENTRED",
+    "CLOSES",
     "MIXED",
     "ONE_HOTS",
     "PUBLIC",
@@ -59,6 +60,8 @@ ONE_HOTS: dict[str, Any] = {"model": "blocks:2"}
 PUBLIC: dict[str, Any] = {"model": "public:linear"}
 # One of four agents may be away and one may collude, which leaves two shares of noise.
 SECURE: dict[str, Any] = {"trust": Keepers(1, 1), "agents": 4}
+# Whom else agents trust that share first and close then; where nobody may be away a row is made up for.
+CLOSES: tuple[dict[str, Any], ...] = ({"trust": CONTROLLER}, {"trust": Keepers(0, 1), "agents": 3})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

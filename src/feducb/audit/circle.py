@@ -1,7 +1,7 @@
 """Everybody in a federation with secure sums, in one hand: who audits an agent plays all the others.
 
 Keys, pads and signatures are the shipped ones. What the real parties keep on disk is missing: this controller
-and these keepers sign whatever they are told to, as colluding ones would.
+and these keepers sign whatever they are told to, as colluding ones would. `sites` has the real ones.
 """
 
 from __future__ import annotations
@@ -27,12 +27,18 @@ from feducb.protocol.keeping import Duty
 from feducb.protocol.pads import KEY_SIZE, NONCE_SIZE, Charter, Label, SeasonKey
 from feducb.protocol.roster import Roster, Signer
 from feducb.protocol.secure_rows import Ask, KeyCard, Opened, PaddedRow, open_sum
-from feducb.storage import AgentStore
+from feducb.storage import AgentStore, RowBook
+from feducb.storage.keeper_book import KeeperBook
 
-__all__ = ["BuiltRow", "Circle", "one_federation", "watch_rows"]
+__all__ = ["BuiltRow", "Circle", "name_of", "one_federation", "watch_rows"]
 
 Ints = NDArray[np.int64]
 _KEEPERS = 2
+
+
+def name_of(place: int) -> str:
+    """An agent's, by its place in the roster."""
+    return f"agent-{place}"
 
 
 class Circle:
@@ -46,8 +52,8 @@ class Circle:
     """
 
     def __init__(self, terms: Terms, *, season: int = 1, keepers: int = _KEEPERS) -> None:
-        names = [f"agent-{place}" for place in range(terms.agents)]
-        own = {name: Signer.fresh() for name in names[:keepers]}
+        names = [name_of(place) for place in range(terms.agents)]
+        self._own = own = {name: Signer.fresh() for name in names[:keepers]}
         self._signers, self._controller = [Signer.fresh() for _ in names], Signer.fresh()
         self.terms, self.coordinates = terms, terms.model.coordinates(terms.problem.dim)
         self.roster = Roster(
@@ -70,6 +76,14 @@ class Circle:
     def member(self, place: int = 0) -> Member:
         """An agent, with what it signs with."""
         return Member(self.roster.names[place], self.roster, self._signers[place])
+
+    def row_book(self, path: Path, *, close_after: float) -> RowBook:
+        """The file of a real controller, new or as it was left."""
+        return RowBook(path, self.roster, self.terms, self._controller, close_after=close_after)
+
+    def keeper_book(self, path: Path, name: str) -> KeeperBook:
+        """The file of a real keeper, which has a key of its own."""
+        return KeeperBook(path, name, self.roster, self.terms, self._own[name])
 
     def cards(self) -> list[bytes]:
         """What every agent hears before its first row."""

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from feducb.agent import Agent, AgentSettings
 from feducb.audit.findings import Check
+from feducb.audit.sites import SameNoise
 from feducb.config import Budget, Problem
 from feducb.privacy.terms import Terms
 from feducb.storage.events import ALONE
@@ -36,16 +36,6 @@ class _Trace:
     decided: list[int] = field(default_factory=list)
     held_out: list[bool] = field(default_factory=list)
     left: list[bytes] = field(default_factory=list)
-
-
-class _SameNoise:
-    """Stands in for the noise: numbers that are the same in all worlds."""
-
-    def __init__(self) -> None:
-        self._draws = np.random.default_rng(7)
-
-    def draw(self, count: int) -> NDArray[np.int64]:
-        return self._draws.integers(-1000, 1001, count)
 
 
 def check_held_out(kind: type[Agent], terms: Terms) -> Check:
@@ -135,8 +125,8 @@ def _visit(agent: Agent, now: list[float], visitor: int, trace: _Trace, *, moved
     agent.store.database.execute("PRAGMA synchronous = OFF")
     agent._state.coins, draws = random.Random(visitor), np.random.default_rng(visitor)
     for stream in agent.store._privatizers:
-        if not isinstance(stream._noise, _SameNoise):
-            stream._noise = _SameNoise()  # type: ignore[assignment]
+        if not isinstance(stream._noise, SameNoise):
+            stream._noise = SameNoise()  # type: ignore[assignment]
     drawn = draws.standard_normal((3, 2))
     decision = agent.decide(drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
     newest = "SELECT lane FROM decisions ORDER BY number DESC LIMIT 1"

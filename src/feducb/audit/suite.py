@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from feducb.agent import Agent
 from feducb.audit.checks import (
     BLOCKS,
     CENTRED,
+    CLOSES,
     MIXED,
     ONE_HOTS,
     PUBLIC,
@@ -25,6 +27,7 @@ from feducb.audit.doors import Make
 from feducb.audit.exact import check_encoder, check_horizon, check_presence, check_sensitivity, check_tally
 from feducb.audit.findings import AuditReport, Broken, Check, ClaimResult
 from feducb.audit.invariance import CALIBRATED, check_graph, check_private_schedule
+from feducb.audit.own_agents import check_agent_close
 from feducb.audit.spaced import check_spaced
 from feducb.audit.trials import Progress
 from feducb.config import Budget, Problem, require_integer
@@ -121,6 +124,7 @@ def run_audit(
     checks += [check_spaced(DeployedPrivatizer, terms) for terms in spaced]
     checks += [check(DeployedPrivatizer, secure) for check in (check_encoder, check_presence, check_horizon)]
     checks += exact_checks(SHIPPED, largest)
+    checks += [check_agent_close(Agent, replace(largest, **changes)) for changes in CLOSES]
     for changes in (CENTRED, BLOCKS, ZEROS, MIXED, ONE_HOTS, PUBLIC):
         checks += variant_checks(DeployedPrivatizer, replace(largest, **changes))
     checks += [check_tally(tally_scale, replace(largest, **changes)) for changes in (CENTRED, ZEROS, MIXED)]
